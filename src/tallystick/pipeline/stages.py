@@ -106,6 +106,11 @@ def serve_stages(spark: SparkSession) -> None:
     spark.conf.set(SETTING, _services[application].port.setting())
 
 
+def is_told() -> bool:
+    """Whether a driver is there to tell this task how many tasks its stage has."""
+    return DriverPort.parse(this_task().getLocalProperty(SETTING)) is not None
+
+
 def tasks_of_stage() -> int:
     """Returns how many tasks the stage of this task has. Raises UsageError where nobody tells."""
     task = this_task()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from pyspark import TaskContext
 
-from tallystick.errors import UsageError
+from tallystick.errors import BrokerError, UsageError
 
 
 def this_task() -> TaskContext:
@@ -28,3 +31,13 @@ def query_id() -> str:
 
 def batch_id() -> int:
     return int(told("streaming.sql.batchId"))
+
+
+@contextmanager
+def of_rows(partition: int, taken: Callable[[], int]) -> Iterator[None]:
+    """Have an error that a row is refused with say of which partition that is, and how many of its rows were ``taken``
+    by then: it is one of the last of them."""
+    try:
+        yield
+    except (UsageError, BrokerError) as error:
+        raise type(error)(error.message, **{"partition": partition, "rows_taken": taken(), **error.fields}) from error

@@ -35,6 +35,7 @@ class EntryMaker:
         self._is_raw, self._producer = settings.entry_format == "raw", producer
         self._compression = None if settings.compression is None else Compression.parse(settings.compression)
         self._messages: list[OutMessage] = []
+        self.count = 0  # messages so far
         self._bytes = self._sequence = self._published_ms = 0
 
     def add(self, messages: Iterable[OutMessage]) -> Iterable[list[bytes]]:
@@ -44,6 +45,7 @@ class EntryMaker:
             if self._messages and self._bytes + size > MOST_BYTES:
                 yield self.take()
             self._messages.append(message)
+            self.count += 1
             self._bytes += size
             if self._bytes >= MOST_BYTES or len(self._messages) >= MOST_MESSAGES:
                 yield self.take()

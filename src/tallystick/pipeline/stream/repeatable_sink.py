@@ -20,7 +20,7 @@ from tallystick.pipeline.stream.relay import SETTING, RelayRequest
 from tallystick.pipeline.stream.relay_task import EntryMaker, Relay
 from tallystick.pipeline.stream.sink_options import SinkOptions
 from tallystick.pipeline.stream.sink_rows import check_columns, messages_of
-from tallystick.pipeline.tasks import query_id, this_task
+from tallystick.pipeline.tasks import of_rows, query_id, this_task
 from tallystick.pipeline.worker import leave_out_imports
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _RepeatableWriter:
         token = "" if port is None else port.token
         request = RelayRequest(token, options.uri, options.stream, options.settings, options.switch, idle_s)
         maker = EntryMaker(options.settings, sink_producer(producer))
-        with Relay(port, request) as relay:
+        with of_rows(this_task().partitionId(), lambda: maker.count), Relay(port, request) as relay:
             for rows in batches:
                 for entries in maker.add(messages_of(rows, self.columns)):
                     relay.send(entries)

@@ -31,7 +31,7 @@ from tallystick.pipeline.codes import coded
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.sink_options import SinkOptions
 from tallystick.pipeline.stream.sink_rows import check_columns, messages_of
-from tallystick.pipeline.tasks import batch_id, query_id, this_task, told
+from tallystick.pipeline.tasks import batch_id, of_rows, query_id, this_task, told
 from tallystick.pipeline.worker import TaskWorker, worker
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ class _SinkWriter:
         place = batch, context.partitionId(), context.attemptNumber()
         part = _Part(worker(WriteCluster(self.options.uri)), ticket, place)
         try:
-            for rows in batches:
-                part.add(list(messages_of(rows, self.columns)))
-            return part.finish()
+            with of_rows(context.partitionId(), lambda: part.count):
+                for rows in batches:
+                    part.add(list(messages_of(rows, self.columns)))
+                return part.finish()
         finally:
             part.give_up()
 
@@ -107,13 +108,14 @@ class _Part:
         """``place``: the batch, the partition, and which attempt at it this is."""
         self._worker, self._ticket, self._place = task_worker, ticket, place
         self._rows: list[OutMessage] = []
-        self._bytes = 0
+        self._bytes = self.count = 0  # of all rows
         # Of n tasks the driver gets ALL_FEW_BYTES * (1 + ln(n / 64)) at most: 190 MiB of 10,000.
         self._few_bytes = min(FEW_BYTES, ALL_FEW_BYTES // (place[1] + 1))
         self._attempt: SinkAttempt | None = None
 
     def add(self, rows: list[OutMessage]) -> None:
         self._rows += rows
+        self.count += len(rows)
         self._bytes += sum([row.size for row in rows])
         if self._attempt is None and self._bytes > self._few_bytes:
             self._attempt = self._worker.ask(self._begin)

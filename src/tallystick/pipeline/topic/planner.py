@@ -112,7 +112,7 @@ class TopicDecisions:
         for queue, end in sorted(ends.items()):
             start = starts.get(queue, end)  # one that is new is not read yet
             if start < end and queue in heads:
-                start = min(self._present(queue, start, heads[queue]), end)
+                start = self._present(queue, start, heads[queue])
             if start < end:
                 ranges.append(QueueRange(queue, start, end))
         return await partitions_of(follower, ranges)

@@ -19,8 +19,8 @@ from tallystick.errors import CheckpointLost, NoSuchTopic, UsageError
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.option_values import AT_LEAST_ONCE, ONCE
-from tallystick.pipeline.stages import tasks_of_stage
-from tallystick.pipeline.tasks import batch_id, query_id, this_task
+from tallystick.pipeline.stages import is_told, tasks_of_stage
+from tallystick.pipeline.tasks import batch_id, of_rows, query_id, this_task
 from tallystick.pipeline.topic.options import client_settings
 from tallystick.pipeline.topic.schema import FORMAT
 from tallystick.pipeline.topic.sink_options import TopicSinkOptions
@@ -85,14 +85,17 @@ class _SinkWriter:
         if not self.is_once:
             first = partition % len(queues)
             repeatable = RepeatablePart(worker(self.brokers), topic, [*queues[first:], *queues[:first]])
-            return PartSent(None, -1, repeatable.send_all(rows))
+            with of_rows(partition, lambda: repeatable.count):
+                return PartSent(None, -1, repeatable.send_all(rows))
         place = SinkPlace(topic, application, query, batch, self._partition_count(partition), partition)
         start = worker(self.brokers).ask(lambda sender: sender.begin(place, queues, sets))
         if start.newest > batch:
             return PartSent(place, start.newest, 0)
         encoded = map(encode_row, rows)
         part = OncePart(worker(self.brokers), place, start)
-        return PartSent(place, start.newest, part.send_all(sorted_rows(encoded) if self.options.is_sorted else encoded))
+        with of_rows(partition, lambda: part.count):
+            new = part.send_all(sorted_rows(encoded) if self.options.is_sorted else encoded)
+        return PartSent(place, start.newest, new)
 
     def _partition_count(self, partition: int) -> int:
         count = self.options.partitions
@@ -100,6 +103,8 @@ class _SinkWriter:
             return tasks_of_stage()
         if partition >= count:
             raise UsageError("the option partitions says fewer than there are", partitions=count, partition=partition)
+        if is_told() and (told := tasks_of_stage()) != count:
+            raise UsageError("the option partitions says more than there are: leave it out", partitions=count, are=told)
         return count
 
     def sent(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> list[PartSent]:
@@ -109,6 +114,14 @@ class _SinkWriter:
             raise UsageError("a task said nothing of what it sent", batch=batch, tasks=len(messages), parts=len(parts))
         for part in parts:
             if part.place is not None and part.place.partitions != len(parts):
+                if self.options.partitions is not None:
+                    raise UsageError(
+                        f"the option partitions says {part.place.partitions}, and the frame has {len(parts)}: give "
+                        "that, and the name of another application, since what is sent already says otherwise",
+                        topic=self.options.topic,
+                        application=part.place.application,
+                        batch=batch,
+                    )
                 raise differs(
                     part.place, f"it has {len(parts)} partitions, and tasks were told {part.place.partitions}"
                 )

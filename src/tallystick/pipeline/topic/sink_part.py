@@ -32,7 +32,7 @@ class _Part(ABC, Generic[RowT]):
         self._contents: list[Content] = []
         self._bytes = 0
         self._under_way: Future[None] | None = None
-        self._count = 0
+        self.count = 0  # messages so far
 
     def send_all(self, rows: Iterable[RowT]) -> int:
         """Send all rows. Returns how many messages were new, when all are stored. Raises what the brokers say, and
@@ -94,8 +94,8 @@ class OncePart(_Part[bytes]):
         self._crc = 0
 
     def _add(self, row: bytes) -> None:
-        number, self._crc = self._count, crc32c(row, self._crc)
-        self._count += 1
+        number, self._crc = self.count, crc32c(row, self._crc)
+        self.count += 1
         if number < self._start.stored:
             return
         message = decode_row(row).message(self._place.topic)
@@ -104,11 +104,11 @@ class OncePart(_Part[bytes]):
         self._append(message, message.encode_with_id(f"{self._key}{number:012X}") + f"{SINK}\x01{identity}\x02")
 
     def _check(self) -> None:
-        if self._count <= self._start.stored:
+        if self.count <= self._start.stored:
             raise differs(self._place, f"partition {self._place.partition} has fewer rows than were sent before")
 
     def _new_count(self) -> int:
-        return self._count - self._start.stored - 1
+        return self.count - self._start.stored - 1
 
     async def _send(self, sender: SinkSender, contents: list[Content]) -> None:
         await sender.send_once(self._place, self._start.queue, contents)
@@ -126,10 +126,10 @@ class RepeatablePart(_Part[SinkRow]):
         message = row.message(self._topic)
         check_message(message)
         self._append(message, message.encode_with_id(self._worker.client.message_id()))
-        self._count += 1
+        self.count += 1
 
     def _new_count(self) -> int:
-        return self._count
+        return self.count
 
     async def _send(self, sender: SinkSender, contents: list[Content]) -> None:
         await sender.send_again(self._queues, contents)

@@ -5,6 +5,7 @@ import pytest
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamLedger
 from tallystick.errors import NoSuchPosition, PositionTrimmed, UsageError
 from tallystick.pipeline.stream.bounds import StreamBound, StreamExtent, Word
+from tallystick.pipeline.stream.spans import StreamSpan
 
 S = "t/n/persistent/s"
 # Ledgers 5 and 7 are closed; 6 left the list, as nothing was stored there; 9 is open.
@@ -23,6 +24,12 @@ def test_words() -> None:
     assert parse("").position(EXTENT, None) == Position(5, 0)
     assert parse("latest").position(EXTENT, None) == Position(9, 4)
     assert parse("").position(EMPTY, None) == parse("latest").position(EMPTY, None) == EARLIEST
+
+
+def test_what_ends_before_the_first_entry_of_a_ledger_needs_nothing_of_it() -> None:
+    """The ledger may be gone: nobody wrote to it, and the next owner dropped it."""
+    for end, ledgers in ((Position(7, 0), [5]), (Position(7, 1), [5, 7]), (Position(9, 0), [5, 7])):
+        assert [each.ledger for each in StreamSpan(EXTENT, Position(5, 2), end).ledgers] == ledgers
 
 
 def test_streams_by_name_and_the_others_by_default() -> None:

@@ -11,12 +11,15 @@ import struct
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from support.small_cluster import SmallCluster
 from support.streams import NAME, RAW, ledgers, notes, payloads
+from support.waiting import until
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
@@ -24,7 +27,7 @@ from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import StreamFenced, StreamOwned, Unavailable, UsageError
 from tallystick.pipeline.driver_port import DriverPort
-from tallystick.pipeline.stream import relay_appends, relay_driver, relay_task
+from tallystick.pipeline.stream import relay_appends, relay_driver, relay_task, repeatable_sink
 from tallystick.pipeline.stream.relay import AT_ONCE, LONGEST_FRAME, RelayRequest, decode_request, encode_frame
 from tallystick.pipeline.stream.relay_driver import RelayPort, StreamOwners
 from tallystick.pipeline.stream.relay_task import EntryMaker, Relay
@@ -100,6 +103,14 @@ async def test_a_stream_is_given_back_when_no_task_wants_it_for_a_while(driver: 
     await driver.relay([b"c"])
     await driver.owners.close()
     assert await payloads(cluster) == [b"a", b"b", b"c"] and await notes(cluster) == []
+
+
+async def test_a_stream_stays_open_for_a_while_after_its_last_task_not_its_first(driver: Driver) -> None:
+    for _ in range(4):
+        await driver.relay([b"a"], idle_s=1.0)
+        await asyncio.sleep(0.4)
+    assert driver.opened == 1
+    await until(lambda: not driver.owners._streams)
 
 
 async def test_a_stream_that_another_process_owns_is_left_to_it(driver: Driver, cluster: SmallCluster) -> None:
@@ -339,3 +350,15 @@ def test_what_the_imports_made_is_left_out_of_collections_once(monkeypatch: pyte
     for _ in range(2):  # Spark makes a writer for each batch
         RepeatableFollowingWriter(options, schema)
     assert frozen == [1]
+
+
+async def test_a_row_that_is_too_long_is_looked_for_in_its_partition(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Mock(partitionId=lambda: 3, getLocalProperty=lambda name: driver.port.setting())
+    monkeypatch.setattr(repeatable_sink, "this_task", lambda: task)
+    options = SinkOptions.parse({"uri": "sqlite:///u", "stream": NAME, "delivery": "at-least-once"}, {}, follows=True)
+    writer = RepeatableFollowingWriter(options, StructType([StructField("value", StringType())]))
+    batches = [pa.record_batch({"value": ["a", "b"]}), pa.record_batch({"value": ["c" * (6 << 20)]})]
+    with pytest.raises(UsageError, match=r"too long .*partition=3 rows_taken=3"):
+        await asyncio.to_thread(writer.write_part, iter(batches), "p", 60.0)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
+from tallystick.errors import UsageError
+from tallystick.pipeline.stream import sink
 from tallystick.pipeline.stream.sink import ALL_FEW_BYTES, FEW_BYTES, _Part
 
 
@@ -90,3 +94,20 @@ def test_an_attempt_is_given_up_with_its_part() -> None:
     for _ in range(2):
         part.give_up()
         assert worker.aborts == 1
+
+
+def test_a_row_that_is_refused_is_looked_for_in_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(Worker):
+        async def append_batch(self, rows: list[OutMessage]) -> None:
+            raise UsageError("an entry is too long", bytes=7)
+
+    refusing = Refusing()
+    monkeypatch.setattr(sink, "worker", lambda cluster: refusing)
+    monkeypatch.setattr(sink, "this_task", lambda: Mock(partitionId=lambda: 3, attemptNumber=lambda: 0))
+    writer: Any = object.__new__(sink.StreamFollowingWriter)
+    writer.options, writer.columns = Mock(uri="sqlite:///u"), ("value",)
+    batches = [pa.record_batch({"value": [b"1", b"2"]}), pa.record_batch({"value": [bytes(2 * FEW_BYTES)]})]
+    ticket = SinkTicket("t/n/persistent/s", "app", "q", "run", StreamSettings())
+    with pytest.raises(UsageError, match=r"too long \(partition=3 rows_taken=3 bytes=7"):
+        writer.write_part(iter(batches), ticket, 0)
+    assert refusing.aborts == 1

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
 
-from tallystick.errors import CheckpointLost, NonDeterministicReplay, UsageError
-from tallystick.pipeline.topic import sink
+from tallystick.errors import BrokerError, CheckpointLost, NonDeterministicReplay, UsageError
+from tallystick.pipeline.topic import sink, sink_part
 from tallystick.pipeline.topic.sink import PartSent, TopicFollowingWriter
+from tallystick.pipeline.topic.sink_part import OncePart
+from tallystick.pipeline.topic.sink_rows import SinkRow, encode_row
 from tallystick.rocketmq.client.sinking import SinkPlace, SinkStart
 from tallystick.rocketmq.wire.values import MessageQueue
 
@@ -25,6 +28,7 @@ def writer(monkeypatch: pytest.MonkeyPatch) -> Any:
     writer.sets = ()
     monkeypatch.setattr(sink, "this_task", lambda: Mock(partitionId=lambda: 1))
     monkeypatch.setattr(sink, "tasks_of_stage", lambda: 2)
+    monkeypatch.setattr(sink, "is_told", lambda: True)
     monkeypatch.setattr(sink, "query_id", lambda: "q")
     monkeypatch.setattr(sink, "batch_id", lambda: BATCH)
     return writer
@@ -63,3 +67,49 @@ def test_a_batch_is_not_done_before_each_task_has_said_what_it_sent(writer: Any)
     for others in (parts[:1], [*parts, parts[0]]):
         with pytest.raises(NonDeterministicReplay, match="tasks were told 2"):
             writer.commit(others, BATCH)
+
+
+def test_an_option_that_counts_otherwise_is_said_to_be_wrong_before_anything_is_sent(
+    writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = begins(monkeypatch, BATCH - 1)
+    for count, words in ((1, "fewer than there are"), (3, "more than there are")):
+        writer.options.partitions = count
+        with pytest.raises(UsageError, match=words):
+            writer.write(iter([]))
+    assert not part.called
+    writer.options.partitions = 2
+    writer.write(iter([]))
+    monkeypatch.setattr(sink, "is_told", lambda: False)
+    writer.options.partitions = 3
+    sent = writer.write(iter([]))
+    with pytest.raises(UsageError, match=r"option partitions says 3, and the frame has 1"):
+        writer.commit([sent], BATCH)
+
+
+@pytest.mark.parametrize("is_once", [True, False])
+def test_a_row_that_is_refused_is_looked_for_in_its_partition(
+    writer: Any, monkeypatch: pytest.MonkeyPatch, is_once: bool
+) -> None:
+    made = Mock(count=5)
+    made.send_all.side_effect = BrokerError("the message is too long", response_code=13, broker="b")
+    begins(monkeypatch, BATCH - 1).return_value = made
+    monkeypatch.setattr(sink, "RepeatablePart", lambda *arguments: made)
+    writer.is_once = is_once
+    with pytest.raises(BrokerError, match=r"too long \(.*partition=1 rows_taken=5.*broker=b") as refused:
+        writer.write(iter([]))
+    assert refused.value.response_code == 13
+
+
+def test_what_a_task_that_dies_has_under_way_is_sent_no_more() -> None:
+    """Its process and its client live on, and the next attempt begins by what the broker has."""
+
+    def rows() -> Iterator[bytes]:
+        yield encode_row(SinkRow(bytes(sink_part.BATCH_BYTES), None, None, [], 0))
+        raise RuntimeError("the task dies")
+
+    under_way, start = Mock(), SinkStart(MessageQueue("T", "b", 0), -1, ("b",), -1)
+    part = OncePart(cast("Any", Mock(begin=lambda call: under_way)), SinkPlace("T", "a", "q", BATCH, 1, 0), start)
+    with pytest.raises(RuntimeError, match="the task dies"):
+        part.send_all(rows())
+    under_way.cancel.assert_called_once_with()

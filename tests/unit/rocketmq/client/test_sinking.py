@@ -128,6 +128,14 @@ async def test_all_broker_sets_of_the_application_are_asked(cluster: FakeCluster
     assert SinkStateHeader.of(asked[-1]) == SinkStateHeader(topic="T", application="my%20app", partition=1)
 
 
+async def test_an_original_that_has_no_queue_to_write_to_is_not_asked(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """Nobody sent to it once; it may be of before, and only read."""
+    says(await cluster.add("b1"), RequestCode.GET_SINK_STATE, [0], state(2, sequence=5))
+    says(await cluster.add("b2"), RequestCode.GET_SINK_STATE, [ResponseCode.REQUEST_CODE_NOT_SUPPORTED])
+    start = await SinkSender(mq).begin(PLACE, [MessageQueue("T", "b1", 0)])
+    assert (start.brokers, start.stored, start.newest) == (("b1",), -1, 2)
+
+
 async def test_a_set_of_which_only_another_one_tells_is_waited_for(cluster: FakeCluster, mq: RocketMQ) -> None:
     """No name server knows it by now, and it may have a part of this batch."""
     says(await cluster.add("b1"), RequestCode.GET_SINK_STATE, [0], state(sequence=4, brokers="b1,b4"))
@@ -191,10 +199,12 @@ async def test_another_master_is_found(cluster: FakeCluster, mq: RocketMQ) -> No
 async def test_queues_are_waited_for_while_the_master_is_away(cluster: FakeCluster, mq: RocketMQ) -> None:
     await cluster.add("b1", broker_id=1)  # the slave, which the name server has alone for now
     looking = asyncio.create_task(SinkSender(mq).queues("T"))
-    await asyncio.sleep(sinking.PATIENCE_S / 2)
+    await asyncio.sleep(sinking.PATIENCE_S / 2 + 3)  # just after all routes were looked up, as they are now and then
     assert not looking.done()
     await cluster.add("b1")
+    back = mq._context.clock.now()
     assert {queue.broker for queue in await looking} == {"b1"}
+    assert mq._context.clock.now() - back < 10, "the route is asked for again with each look"
 
 
 async def test_queues_are_not_waited_for_without_end(cluster: FakeCluster, mq: RocketMQ) -> None:
