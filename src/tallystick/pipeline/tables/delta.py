@@ -14,12 +14,14 @@ two commits with one application's that begin at the same version the second is 
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.errors import UsageError
+from tallystick.errors import Unavailable, UsageError
 from tallystick.pipeline.tables.record import TableRecord, query_halves, query_of_halves
 from tallystick.pipeline.tables.target import CommitLost, TableState
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
     from tallystick.pipeline.tables.files import WrittenFile
 
+_DRAWN = re.compile(r"\x1b\[[\d;]*m|↳")  # in errors of the library: colours and arrows, over many lines
+_MOST_CHARACTERS = 300  # of one that are shown
 _MIN_LOG_NAME = 20 + len(".json")
 
 
@@ -49,7 +53,8 @@ class DeltaTarget:
 
         try:
             if self._table is None:
-                self._table = DeltaTable(self._place)
+                with self._place_errors():
+                    self._table = DeltaTable(self._place)
             else:
                 self._table.update_incremental()
         except TableNotFoundError:
@@ -65,8 +70,27 @@ class DeltaTarget:
 
     def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        DeltaTable.create(self._place, _delta_schema(schema), mode="ignore", partition_by=list(partitions))
+        with self._place_errors():
+            try:
+                DeltaTable.create(self._place, _delta_schema(schema), mode="ignore", partition_by=list(partitions))
+            except TableNotFoundError as error:  # its folder cannot be made, or nobody knows such places
+                raise DeltaError(str(error)) from error
+
+    @contextmanager
+    def _place_errors(self) -> Iterator[None]:
+        """Raises UsageError for a place that can have no table, Unavailable for storage that does not answer."""
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
+            yield
+        except TableNotFoundError:
+            raise
+        except (DeltaError, OSError) as error:
+            words = " ".join(_DRAWN.sub(" ", str(error)).split())[:_MOST_CHARACTERS]
+            kind = UsageError if isinstance(error, DeltaError) else Unavailable
+            raise kind(f"the table cannot be opened at this place: {words}", table=self.name) from error
 
     def commit(self, files: Sequence[WrittenFile], new: pa.Schema, application: str, written: TableRecord) -> str:
         from deltalake import CommitProperties, Transaction

@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 
-from tallystick.errors import CorruptRecord, UsageError
+from tallystick.errors import CorruptRecord, Unavailable, UsageError
 from tallystick.pipeline.tables.delta import DeltaTarget
 from tallystick.pipeline.tables.files import FilesTask, WrittenFile
 from tallystick.pipeline.tables.iceberg import IcebergTarget
@@ -263,3 +264,21 @@ def test_times_that_python_has_not_are_committed(make: Make) -> None:
         files = [WrittenFile.parse(text) for text in outcome.column("file").to_pylist()]
         target.commit(files, NONE, "a", record(batch))
     assert loaded(make()).record == record(2) and rows(target) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere/t", "nosuch://host/t", "/etc/hostname"])
+def test_a_place_that_can_have_no_table_is_named_in_one_line(place: str) -> None:
+    target = DeltaTarget(place)
+    with pytest.raises(UsageError, match=r"cannot be opened at this place: .*table=delta:") as refused:
+        target.load("a")
+        target.create(pa.schema([("n", pa.int64())]), ())
+    assert "\n" not in str(refused.value) and place in str(refused.value)
+
+
+def test_storage_that_does_not_answer_is_no_wrong_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(place: str) -> None:
+        raise OSError("Kernel error\n  \x1b[31m↳\x1b[0m no credentials" + "x" * 1000)
+
+    monkeypatch.setattr(deltalake, "DeltaTable", raises)
+    with pytest.raises(Unavailable, match=r"at this place: Kernel error no credentialsx{1,300} "):
+        DeltaTarget("s3://bucket/t").load("a")
