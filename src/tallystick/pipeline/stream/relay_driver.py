@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import os
+import secrets
+import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
@@ -20,6 +23,7 @@ import msgspec
 import uvloop
 
 from tallystick.bookkeeper.stream.client import BookKeeper, connect
+from tallystick.bookkeeper.stream.settings import StreamClientSettings
 from tallystick.bookkeeper.stream.splice.commit_core import require_sink
 from tallystick.bookkeeper.stream.splice.record import applications, is_sink
 from tallystick.bookkeeper.stream.stream import Stream
@@ -240,7 +244,9 @@ class _RelayThread:
 
 
 async def _connected(uri: str) -> BookKeeper:
-    return await connect(uri)
+    """Others who want one of its streams are told which driver has it."""
+    owner = f"spark-driver-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return await connect(uri, streams=StreamClientSettings(owner=owner))
 
 
 _threads: list[_RelayThread] = []  # one, once there is a session

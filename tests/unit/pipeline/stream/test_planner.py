@@ -282,6 +282,9 @@ async def test_an_end_that_others_knew_is_not_taken_back(
     following = query()
     following.at = {NAME: Position(last.ledger, last.entry + 1)}  # the bookies say less: its last entry's LAC is older
     assert not await following.trigger()
+    following.restart()
+    await following.decisions.freeze(following.follower)  # who looks how far all is, whatever the query knows
+    assert await following.decisions.latest(following.follower, following.at, TriggerLimits()) == following.at
 
 
 async def test_a_query_that_runs_for_long_has_one_ledger_of_a_stream_open(owner: ListedStream, query: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -120,6 +121,13 @@ async def test_a_stream_that_another_process_owns_is_left_to_it(driver: Driver, 
                 await driver.relay([b"a"], switch=switch)
         await stream.append(b"b")
     assert await driver.relay([b"c"]) == 1
+
+
+async def test_who_finds_a_stream_with_a_driver_is_told_which(cluster: SmallCluster) -> None:
+    driver = await relay_driver._connected(f"memory://{cluster.name}")
+    async with driver, driver.open_stream(NAME, settings=RAW):
+        with pytest.raises(StreamOwned, match=rf"owner=spark-driver-.*-{os.getpid()}-"):
+            await cluster.client(50).open_stream(NAME, settings=RAW)
 
 
 async def test_sinks_that_commit_are_ended_only_where_the_options_say_so(driver: Driver, cluster: SmallCluster) -> None:
