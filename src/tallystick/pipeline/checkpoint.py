@@ -39,7 +39,7 @@ def query_of(checkpoint: str) -> str | None:
     try:
         stored: Any = json.loads(text)
         return str(stored["id"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
             "the checkpoint's file metadata has no query: give another folder", checkpoint=checkpoint
         ) from None

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
+from tallystick.pipeline.ledger.bounds import LedgerBound
+from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.option_values import CUTTING, OptionValues
+from tallystick.pipeline.stream.bounds import StreamBound
+from tallystick.pipeline.topic.bounds import Bound as TopicBound
+from tallystick.pipeline.topic.options import TopicOptions
 
 KNOWN = {"someName": "", "other": "", **CUTTING}
 
@@ -64,3 +71,20 @@ def test_an_empty_value_is_a_variable_that_was_never_set(text: str) -> None:
 def test_a_place_that_is_not_given_is_looked_for() -> None:
     assert OptionValues({}, KNOWN).given_or("someName", lambda: "found") == "found"
     assert OptionValues({"someName": "given"}, KNOWN).given_or("someName", lambda: "found") == "given"
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        lambda text: StreamBound.parse("startingOffsets", text, "latest"),
+        lambda text: TopicBound.parse("startingOffsets", text, 0),
+        lambda text: LedgerBound.parse("startingOffsets", text),
+        lambda text: TopicOptions.parse({"nameServer": "h:1", "assign": text}, {}),
+        lambda text: LedgerOptions.parse({"uri": "sqlite:///u", "ledgers": "1", "passwords": text}, {}),
+    ],
+    ids=["of streams", "of topics", "of ledgers", "assign", "passwords"],
+)
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
+def test_json_that_is_nested_very_deep_is_none(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(UsageError, match=r"startingOffsets is|assign is JSON|passwords is a JSON object"):
+        parse(text)

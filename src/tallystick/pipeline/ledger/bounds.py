@@ -35,7 +35,7 @@ class LedgerBound:
             return cls(option, WORDS.get(word, LATEST))
         try:
             entries = {_whole(int(ledger)): _entry(entry) for ledger, entry in json.loads(text).items()}
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             raise UsageError(f"{option} is {_FORM}", value=text) from None
         return cls(option, EARLIEST, entries)
 

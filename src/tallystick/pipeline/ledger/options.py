@@ -92,5 +92,5 @@ def _passwords(text: str) -> dict[LedgerId, bytes]:
     try:
         passwords = json.loads(text)
         return {int(ledger): password.encode() for ledger, password in passwords.items()}
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise UsageError('passwords is a JSON object of ledger ids and texts, as in {"7": "secret"}') from None

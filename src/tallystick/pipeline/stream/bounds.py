@@ -101,7 +101,7 @@ class StreamBound:
             return cls(option, default, {stream_name(name): _position(value) for name, value in named.items()})
         except UsageError as error:
             raise UsageError(f"{option}: {error.message}", **error.fields) from None
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             raise UsageError(f"{option} is {_FORM}", value=text) from None
 
     @property

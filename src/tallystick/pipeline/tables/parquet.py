@@ -75,7 +75,7 @@ class ParquetFolder:
             text = file.read()
         try:
             return _FolderRecord(**json.loads(text))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise CorruptRecord(f"{RECORD} is none of ours", table=self.name) from None
 
     def _logged(self) -> list[int]:

@@ -51,7 +51,7 @@ class Bound:
                 for broker, offsets in brokers.items()
                 for number, offset in offsets.items()
             }
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             raise UsageError(f"{option} is {_FORM}", value=text) from None
         # Queues that are not named are read from their beginning, and to their end.
         return cls(option, EARLIEST if option == "startingOffsets" else LATEST, named_offsets)

@@ -149,7 +149,7 @@ def _assigned(text: str) -> frozenset[MessageQueue]:
             for broker, numbers in brokers.items()
             for number in numbers
         )
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         queues = frozenset()
     if not queues:
         raise UsageError('assign is JSON as in {"topic": {"broker": [0, 1]}}', value=text)
