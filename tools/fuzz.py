@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fuzzing.targets import Target
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ["tallystick.bookkeeper", "tallystick.rocketmq", "tallystick.codec"]
+PACKAGES = ["tallystick.bookkeeper", "tallystick.rocketmq", "tallystick.codec", "tallystick.pipeline"]
 MAX_BYTES = 2048
 MEMORY_MB = 1024
 HANG_S = 20  # of one input: a busy machine, too

@@ -12,6 +12,7 @@ from fuzzing.targets import Target
 from tallystick.codec.pulled import scan_pulled
 from tallystick.codec.records import scan_records
 from tallystick.codec.steps import finished
+from tallystick.codec.uniform_pulled import scan_uniform_pulled
 from tallystick.codec.uniform_records import scan_uniform_records
 from tallystick.errors import CorruptRecord, RemoteProtocolError, UsageError
 from tallystick.rocketmq.wire import bodies, dialect, headers, message_ids, record
@@ -117,7 +118,8 @@ def records(data: bytes) -> None:
         assert len(even) <= len(scan_records(data, 0))
     assert len(run) >= 0
     with contextlib.suppress(CorruptRecord, RemoteProtocolError):
-        scan_pulled(data)
+        alike = scan_uniform_pulled(data, verify=False)
+        assert alike is None or alike == scan_pulled(data, verify=False)
 
 
 def hellos(data: bytes) -> None:

@@ -7,10 +7,15 @@ from pathlib import Path
 
 from fuzzing.targets import Target
 from support.cursor_bytes import decode_cursor, decode_cursor_state, encode_cursor
+from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES
 from tallystick.bookkeeper.wire import managed_ledgers, pulsar_messages
 from tallystick.bookkeeper.wire.compression import Compression, compress, decompress
 from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptEntry, MetadataError
+from tallystick.pipeline.stream.block import take_block
+from tallystick.pipeline.stream.block_arrays import BlockRun
+from tallystick.pipeline.stream.rows import Row, RowRun, arrays_of, row_of
 
 GOLDEN = json.loads((Path(__file__).resolve().parent.parent / "wire" / "golden" / "pulsar.json").read_text())
 MAX_BYTES = 64 * 1024
@@ -59,6 +64,26 @@ def messages(data: bytes) -> None:
         assert error.position == position
 
 
+def blocks(data: bytes) -> None:
+    """Entries that are read by columns, whose CRC is right whatever they are."""
+    entry = CRC_MAGIC + crc32c(data).to_bytes(4, "big") + data
+    stop, block = take_block([entry, entry], 0, 3)
+    if block is None:
+        assert stop == 0
+        return
+    columns = ["key", "value", "properties", "eventTime", "producer", "sequence", "entry", "batchIndex"]
+    rows: list[Row] = []
+    for place in range(stop):
+        opened = pulsar_messages.open_entry(entry, position=Position(7, 3 + place))
+        payload = pulsar_messages.plain_payload(opened, max_bytes=MAX_MESSAGE_BYTES)
+        for step in pulsar_messages.iter_messages(opened, payload):
+            rows += [row_of(message) for message in step]
+    expected = arrays_of([RowRun("s", 7, rows, 0)], columns)
+    assert [column.to_pylist() for column in BlockRun("s", 7, block).arrays(columns)] == [
+        column.to_pylist() for column in expected
+    ]
+
+
 def compressed(data: bytes) -> None:
     for how in Compression:
         for size in (0, 100, MAX_BYTES):
@@ -73,5 +98,6 @@ TARGETS = (
     Target("cursors", cursors, _golden("cursors")),
     Target("cursor-states", cursor_states, _golden("cursor_states")),
     Target("messages", messages, [each[6:] for each in _golden("entries") if each.startswith(CRC_MAGIC)]),
+    Target("blocks", blocks, [each[6:] for each in _golden("entries") if each.startswith(CRC_MAGIC)]),
     Target("compressed", compressed, [compress(b"tally" * 20, how) for how in Compression]),
 )
