@@ -109,10 +109,7 @@ def _take(data: Bytes, at: Numbers, ends: Numbers, rows: Numbers, known: Field, 
     number, (values, place, good) = known.number, read_varints(data, at[rows] + len(known.tag))
     if known.kind is Kind.NUMBER:
         good &= values < 1 << known.bits
-        stop = place
-    else:
-        good &= values <= ends[rows] - place
-        stop = np.where(good, place + values, place)
+    stop = place if known.kind is Kind.NUMBER else place + values
     good &= stop <= ends[rows]
     if known.kind is Kind.PAIRS:
         names, pair_values, are_pairs = _read_pairs(data, np.where(good, place, 0), np.where(good, stop, 0))

@@ -81,8 +81,10 @@ def test_what_an_encoder_writes_is_whole(messages: list[bytes]) -> None:
 @example([b"\x12\x00\x12\x01a"], None)  # one field twice: the last counts
 @example([b"\x18\x01\x12\x00"], None)  # not in the order of numbers
 @example([b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"], None)  # -1
+@example([b"\x18\x80\x80\x80\x80\x08"], None)  # more than 31 bits
 @example([b"\x18\x80"], None)  # a number that goes on behind the message
 @example([b"\x12\x05ab", b"\x12\x01a"], None)  # bytes, too
+@example([b"\x0a\x09\x0a\x01a\x12\x01b\x12\x01c"], None)  # a pair with two values: the last counts
 @example([b"\x0a\x04\x0a\x01a\x12", b"\x0a\x02\x0a\x00", b"\x0a\x00"], None)  # pairs without a value
 def test_of_any_bytes_it_reads_what_is_there_or_nothing(messages: list[bytes], data: st.DataObject | None) -> None:
     if data is not None:
