@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.codec.pulled import scan_pulled
-from tallystick.codec.records import Row, encode_records, topic_field
+from tallystick.codec.records import BORN_V6, Row, encode_records, topic_field
 from tallystick.codec.uniform_pulled import scan_uniform_pulled
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import StoredMessage, decode_message, encode_properties
@@ -70,6 +70,8 @@ def test_what_one_producer_sent_is_uniform(verify: bool) -> None:
     assert (scan_uniform_pulled(bytes(buffer), verify=verify) is None) is verify
     assert scan_uniform_pulled(bytes(buffer[:-1]), verify=False) is None
     assert scan_uniform_pulled(pulled(stored[:3])) is None
+    buffer[39] |= BORN_V6  # then the first record's parts are elsewhere
+    assert scan_uniform_pulled(bytes(buffer), verify=False) is None
 
 
 @given(st.lists(st.tuples(rows, places), max_size=6))
