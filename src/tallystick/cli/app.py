@@ -35,7 +35,7 @@ for _name, _help in {
     "topic": "Create, show and delete topics.",
     "group": "Groups of consumers, and how far they are behind.",
     "message": "Send messages to a topic and read them.",
-    "broker": "Run a broker, a master or a slave.",
+    "broker": "Run a broker, a master or a slave; the users of one.",
     "nameserver": "Run a name server, which knows where each topic is.",
     "ha": "How far the slaves are behind their masters.",
     "store": "Check the files of a broker.",

@@ -11,6 +11,7 @@ from tallystick.rocketmq.broker.access.needs import needs_of
 from tallystick.rocketmq.broker.access.settings import AccessSettings
 from tallystick.rocketmq.broker.access.table import AccessTable, User
 from tallystick.rocketmq.broker.responses import refusal
+from tallystick.rocketmq.ha.entry import is_among
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.signature import ACCESS_KEY, SIGNATURE, signed_content
@@ -24,17 +25,18 @@ _OF_USERS = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
 
 class AccessGate:
     """Without ``authorizationEnabled`` whoever has a key may send everything but requests about users. With
-    ``allowAnonymous`` requests without a key pass, as long as a cluster is being changed over; each host that sends
-    some is told once."""
+    ``allowAnonymous`` requests without a key pass, as long as a cluster is being changed over, and those from
+    ``whiteAddresses`` always; each host that sends some is told once."""
 
     def __init__(self, table: AccessTable, cluster: str, settings: AccessSettings, events: Events) -> None:
         self._table, self._cluster, self._events = table, cluster, events
         self._authorizes, self._lets_unsigned_pass = settings.authorizes, settings.anonymous
+        self._white_addresses = settings.white_addresses
         self._reports = Once()
 
     def __call__(self, link: Link, command: Command) -> None:
         """Raises BrokerError, with NO_PERMISSION, for a request that is refused."""
-        if self._lets_unsigned_pass and ACCESS_KEY not in command.fields and not self._is_of_super_users(command):
+        if self._may_be_unsigned(link, command):
             if self._reports.is_new(link.host):
                 self._events.emit("request not signed", peer=link.peer, code=command.code)
             return
@@ -49,6 +51,11 @@ class AccessGate:
             if not self._table.allows(user, need, link.host):
                 what = f"{need.kind.value}:{need.name}"
                 raise no_permission(f"User:{user.name} has no permission to access {what} from {link.host}")
+
+    def _may_be_unsigned(self, link: Link, command: Command) -> bool:
+        if ACCESS_KEY in command.fields or self._is_of_super_users(command):
+            return False
+        return self._lets_unsigned_pass or is_among(link.host, self._white_addresses)
 
     def _is_of_super_users(self, command: Command) -> bool:
         """Whether super users alone may send the request, whatever policies say."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tallystick.errors import UsageError
+from tallystick.rocketmq.ha.entry import Addresses, read_addresses
 from tallystick.rocketmq.wire.signature import Credentials
 from tallystick.runtime import keyfile
 from tallystick.runtime.schema import Key, Part
@@ -30,11 +31,15 @@ class AccessSettings:
     authorizes: bool = False  # and their users need policies (authorizationEnabled)
     first_user: Credentials | None = None  # a super user, if there is none of that name (initAuthenticationUser)
     inner_credentials: Credentials | None = field(default=None)  # (innerClientAuthenticationCredentials)
+    white_addresses: Addresses = ()  # from which requests need no key: ours only (whiteAddresses)
+    has_whitelist: bool = False  # there may be some: ours only (allowWhitelist)
     anonymous: bool = False  # beyond this machine without any of it, or without keys: ours only (allowAnonymous)
 
     def __post_init__(self) -> None:
         if self.authorizes and not self.authenticates:
             raise UsageError("authorizationEnabled=true needs authenticationEnabled=true: else nobody knows who asks")
+        if self.white_addresses and not self.has_whitelist:
+            raise UsageError("white_addresses let in who has no key: write allowWhitelist=true if that is meant")
 
 
 def _credentials(name_member: str, secret_member: str) -> Callable[[str, str], Credentials]:
@@ -70,6 +75,8 @@ KEYS = Part(
         "innerClientAuthenticationCredentials": Key(
             "inner_credentials", _credentials("accessKey", "secretKey"), _hidden
         ),
-        "allowAnonymous": Key("anonymous", keyfile.flag),  # ours only
+        "whiteAddresses": Key("white_addresses", read_addresses),  # these three are ours only
+        "allowWhitelist": Key("has_whitelist", keyfile.flag),
+        "allowAnonymous": Key("anonymous", keyfile.flag),
     },
 )

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.brokers import SMALL, Bench, benched, bodies, pull_command, send_command
+from support.certificates import secret_file
 from support.secured import ACCESS, ROOT, Signing, secured
 from support.waiting import until
+from tallystick.cli.broker import import_
 from tallystick.errors import UsageError
-from tallystick.rocketmq.broker.access import file
+from tallystick.rocketmq.broker.access import file, table
 from tallystick.rocketmq.broker.access.settings import AccessSettings
 from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.ha.entry import read_addresses
+from tallystick.rocketmq.remoting import security
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.access import AclInfo, UserInfo
 from tallystick.rocketmq.wire.remoting import request
@@ -234,3 +239,74 @@ def test_a_second_signature_does_not_change_the_first() -> None:
     first = command.fields[SIGNATURE]
     sign(command, ROOT)
     assert command.fields[SIGNATURE] == first
+
+
+async def test_accounts_of_a_plain_acl_become_users_of_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = tmp_path / "plain_acl.yml"
+    account = "accounts:\n- accessKey: ann\n  secretKey: ann-secret\n  admin: false\n  topicPerms:\n  - T=PUB\n"
+    plain.write_text(account)
+    keys = secret_file(tmp_path / "keys", f"accessKey={ROOT.access_key}\nsecretKey={ROOT.secret_key}\n")
+    monkeypatch.setenv(security.CREDENTIALS, keys)
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        address = ":".join(map(str, broker.address))
+        for _ in range(2):  # the second time it is there, with another secret
+            await asyncio.to_thread(import_, plain, broker=address)
+            ann = Signing(root.peer, Credentials("ann", "ann-secret"))
+            assert (await ann.ask(send_command())).code == 0
+            assert (await ann.ask(pull_command())).code == NO_PERMISSION
+            await root.code(RequestCode.AUTH_UPDATE_USER, {"username": "ann"}, b'{"password":"other"}')
+        assert "ann-secret" not in capsys.readouterr().out
+        plain.write_text("globalWhiteRemoteAddresses:\n- 10.1.*.*\n" + account)
+        with pytest.raises(UsageError, match="--allow-whitelist"):
+            import_(plain, broker=address)
+        await asyncio.to_thread(import_, plain, broker=address, allow_whitelist=True)
+        assert "allowWhitelist=true and whiteAddresses=10.1.0.0/16" in capsys.readouterr().out
+
+
+async def test_white_addresses_need_no_key_where_that_is_written_out(tmp_path: Path) -> None:
+    white = read_addresses("whiteAddresses", "127.0.0.0/8")
+    with pytest.raises(UsageError, match="allowWhitelist=true"):
+        AccessSettings(authenticates=True, white_addresses=white)
+    async with benched(tmp_path) as bench:
+        access = replace(ACCESS, white_addresses=white, has_whitelist=True)
+        broker = await bench.broker(bench.settings(access=access))
+        peer = await bench.peer(broker)
+        assert (await peer.ask(send_command())).code == 0
+        assert (await Signing(peer, Credentials("root", "wrong")).ask(send_command())).code == NO_PERMISSION
+        for code in (RequestCode.AUTH_LIST_USER, RequestCode.GET_TABLE_PAGE):
+            refused = await peer.code(code, {"table": "access"})
+            assert refused.code == NO_PERMISSION and not refused.body
+        assert [event.kind for event in bench.told].count("request not signed") == 1
+
+
+async def test_n14_each_change_of_users_is_told_with_who_made_it(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        _, root = await secured(bench)
+        await root.make_user("ann", "ann-secret")
+        await root.allow("ann", "Topic:T", "Pub")
+        await root.code(RequestCode.AUTH_DELETE_USER, {"username": "ann"})
+        told = [event.fields for event in bench.told if event.kind == "access changed"]
+        assert [one["what"] for one in told] == [
+            "user ann created, Normal",
+            "policies of user ann set for Topic:T",
+            "user ann deleted",
+        ]
+        assert all(one["by"] == "root" and str(one["peer"]).startswith("127.0.0.1:") for one in told)
+
+
+async def test_n12_users_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "MAX_USERS", 3)
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        await root.make_user("ann", "a")
+        await root.make_user("bob", "b")
+        body = dialect.write(UserInfo("eve", "e"))
+        refused = await root.code(RequestCode.AUTH_CREATE_USER, {"username": "eve"}, body)
+        assert refused.code == NO_PERMISSION and "at most 3 users" in (refused.remark or "")
+        for name, password in (("x" * 300, "p"), ("eve", "p" * 2000)):
+            body = dialect.write(UserInfo(name, password))
+            assert (await root.code(RequestCode.AUTH_CREATE_USER, {"username": name}, body)).code == NO_PERMISSION
+        assert len(broker._access.file.table.users) == 3
