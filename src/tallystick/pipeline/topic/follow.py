@@ -111,7 +111,7 @@ class TopicFollower:
         brokers = {queue.broker for queue in queues}
         known = self.client.brokers
         addresses = {broker: known.addresses[broker] for broker in sorted(brokers) if broker in known.addresses}
-        return BrokerSets(addresses, known.group, known.slave_first)
+        return BrokerSets(addresses, known.group, known.slave_first, known.security)
 
     def has_route(self, topic: str) -> bool:
         return topic in self._routes
@@ -158,7 +158,8 @@ class TopicFollower:
         addresses: dict[str, Mapping[int, str]] = {}
         for topic in self._routes.values():
             addresses.update(topic.addresses)
-        self.client.brokers = BrokerSets(addresses, self.options.group, self.options.slave_first)
+        options = self.options
+        self.client.brokers = BrokerSets(addresses, options.group, options.slave_first, options.security)
 
     def _sets(self) -> Iterable[tuple[Topic, str]]:
         for topic in self._routes.values():

@@ -16,7 +16,6 @@ from tallystick.rocketmq.broker.client_requests import MAX_BEAT_BYTES
 from tallystick.rocketmq.broker.responses import MAX_LIST_BYTES
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest, TopicList
-from tallystick.rocketmq.wire.headers import read_send
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Heartbeat, RequestCode
 
@@ -33,7 +32,7 @@ class _GroupNames(msgspec.Struct, frozen=True):
 
 def _send(command: Command, cluster: str) -> list[Need]:
     """A retry topic needs that its group may be subscribed to, whoever says to produce for it."""
-    topic = read_send(command).topic
+    topic = _field(command, "topic" if command.code == RequestCode.SEND_MESSAGE else "b")
     need = topic_need(topic, Action.PUB)
     return [need if need.kind is Kind.TOPIC else topic_need(topic, Action.SUB)]
 

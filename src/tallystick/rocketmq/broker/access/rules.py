@@ -1,9 +1,9 @@
 """The policies of a user, and the decision on one request (``AclAuthorizationHandler``, ``Resource``, ``PolicyEntry``).
 
 Of all entries that match the resource, one of the actions and the address, the most exact one decides: a kind of
-resource before any kind, a whole name before a prefix, a longer prefix before a shorter one, a prefix before any name;
-and of two that are as exact, one that denies. The ``Default`` policy counts where no entry of ``Custom`` matches. No
-match at all is a refusal.
+resource before any kind, a whole name before a prefix, a longer prefix before a shorter one, a prefix before any name.
+A policy has one entry a resource, so no two are as exact. The ``Default`` policy counts where no entry of ``Custom``
+matches. No match at all is a refusal.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ class Entry:
     info: EntryInfo  # in the canonical spelling
 
     @property
-    def rank(self) -> tuple[bool, int, int, bool]:
+    def rank(self) -> tuple[bool, int, int]:
         """The lowest one decides."""
         resource = self.resource
-        return resource.kind is Kind.ANY, resource.pattern, -len(resource.name), self.allows
+        return resource.kind is Kind.ANY, resource.pattern, -len(resource.name)
 
     def matches(self, need: Need, host: str) -> bool:
         return (
