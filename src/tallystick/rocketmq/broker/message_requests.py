@@ -13,7 +13,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import TimeBoundary
 from tallystick.rocketmq.wire import headers
 from tallystick.rocketmq.wire.own_headers import QueueLimitResponse
-from tallystick.rocketmq.wire.record import IndexType
+from tallystick.rocketmq.wire.record import IndexType, decode_message
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
@@ -59,11 +59,16 @@ class MessageRequests:
         return response
 
     def _view(self, link: Link, command: Command, reply: Reply) -> Command:
-        offset = headers.ViewMessageHeader.of(command).offset
+        header = headers.ViewMessageHeader.of(command)
+        offset = header.offset
         record = self._store.record(offset)
-        if record is None:
+        if record is None or not self._may_be_seen(record, header.topic):
             raise refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return command.response(OK, body=record)
+
+    def _may_be_seen(self, record: bytes, topic: str | None) -> bool:
+        """Whether the message is of the topic that the request was allowed for."""
+        return not self._parts.settings.access.authorizes or not topic or decode_message(record).topic == topic
 
     def _search(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.SearchOffsetHeader.of(command)

@@ -83,7 +83,8 @@ class SendBack:
     def _message(self, header: SendBackHeader) -> StoredMessage | None:
         """Returns None if there is no message at the offset, or not the one that the consumer has."""
         message = self._record(header.offset)
-        return message if message is not None and _is_meant(message, header) else None
+        is_exact = self._settings.access.authorizes
+        return message if message is not None and _is_meant(message, header, is_exact=is_exact) else None
 
     def _record(self, offset: int) -> StoredMessage | None:
         record = self._store.record(offset)
@@ -93,17 +94,21 @@ class SendBack:
             return None
 
 
-def _is_meant(message: StoredMessage, header: SendBackHeader) -> bool:
+def _is_meant(message: StoredMessage, header: SendBackHeader, *, is_exact: bool) -> bool:
     """Whether a message is the one that the consumer names: after a log was lost, its offset may be that of another
     one.
 
     Clients name the producer's id or the offset id, and the topic where it is stored or where it was sent, without
-    their namespace.
+    their namespace. ``is_exact``: the retry topic of a group goes by its whole name, for the client needed rights to
+    the topic that it names.
     """
     identifier, topic = header.origin_msg_id, header.origin_topic
     topics = message.topic, message.properties.get(RETRY_TOPIC, message.topic)
     return (not identifier or identifier in (message.unique_key, message.offset_id)) and (
-        not topic or any(name == topic or name.endswith(f"%{topic}") for name in topics)
+        not topic
+        or any(
+            name == topic or (name.endswith(f"%{topic}") and not (is_exact and name.startswith("%"))) for name in topics
+        )
     )
 
 

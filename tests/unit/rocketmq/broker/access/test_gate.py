@@ -310,3 +310,27 @@ async def test_n12_users_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
             body = dialect.write(UserInfo(name, password))
             assert (await root.code(RequestCode.AUTH_CREATE_USER, {"username": name}, body)).code == NO_PERMISSION
         assert len(broker._access.file.table.users) == 3
+
+
+async def test_a_right_to_one_topic_shows_no_message_of_another(tmp_path: Path) -> None:
+    """Both requests name any offset of the log, and a topic."""
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        assert (await root.ask(send_command("%RETRY%mine", body=b"theirs"))).code == 0
+        offset = str(broker.parts.store.first)
+        ann = Signing(root.peer, await root.make_user("ann", "ann-secret"))
+        await root.allow("ann", "Topic:mine", "Get", "Sub")
+        await root.allow("ann", "Group:G", "Sub")
+        body = b'{"groupName":"G"}'
+        assert (await root.code(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)).code == 0
+        seen = await ann.code(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset, "topic": "mine"})
+        assert seen.code != 0 and b"theirs" not in seen.body
+        assert (await ann.code(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset})).code == NO_PERMISSION
+        given = await root.code(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset, "topic": "%RETRY%mine"})
+        assert given.code == 0 and b"theirs" in given.body
+        fields = {"offset": offset, "group": "G", "delayLevel": "1", "originTopic": "mine"}
+        end = broker.parts.store.end
+        assert (await ann.code(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code != 0
+        without = {name: value for name, value in fields.items() if name != "originTopic"}
+        assert (await ann.code(RequestCode.CONSUMER_SEND_MSG_BACK, without)).code != 0
+        assert broker.parts.store.end == end
