@@ -14,7 +14,9 @@ from pathlib import Path
 from fuzzing.targets import Target
 from support.bookies import KEY, adds, read
 from support.room_v3 import Room, make_room
+from support.strangers import OpenGate, serve_all
 from support.v3_frames import adds_v3, entry_body, lac_body, poll_v3, read_v3, write_lac_v3
+from tallystick.bookkeeper.bookie.handshake import Handshake
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore
 from tallystick.bookkeeper.ledger.owners import Owner
 from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
@@ -64,6 +66,16 @@ def requests_v3(data: bytes) -> None:
         return
     if not isinstance(request, v3.UnknownRequest):
         assert v3.decode_request(v3.encode_request(request)[4:]) == request
+
+
+def strangers(data: bytes) -> None:
+    """The first byte says what the bookie asks for; the rest is what somebody sends who has no key."""
+    asks = data[0] if data else 0
+    gate = OpenGate(tls=bool(asks & 1), must_encrypt=asks & 3 == 3, must_authenticate=not asks & 4)
+    result = serve_all(Handshake(gate, "host"), data[1:])
+    assert result.size <= 64 * 1024
+    assert all(identity.kind == "anonymous" for identity in gate.came)
+    assert not gate.came or not gate.must_authenticate
 
 
 def responses_v3(data: bytes) -> None:
@@ -217,6 +229,7 @@ TARGETS = (
     Target("responses-v3", responses_v3, [frame[4:] for frame in RESPONSES]),
     Target("columns-v2", columns_of_adds, FIXED),
     Target("columns-v3", columns_of_adds_v3, FIXED),
+    Target("strangers", strangers, [bytes([asks]) + frame for asks in range(8) for frame in REQUESTS[:4]]),
     Target("bookie", Bookie(), [*REQUESTS, *FIXED, poll_v3(7, 3), write_lac_v3(7, 3), lac_body(7, 3)]),
     Target("client-v2", client(_client_v2, ReadRequest(0, -1), BatchRequest(0, 0, 10, 100)), RESPONSES),
     Target("client-v3", client(_client_v3, LongPollRequest(0, 1, 100), ReadLacRequest(0)), RESPONSES),

@@ -24,7 +24,10 @@ def addresses_of(bookies: RegisteredBookies) -> dict[BookieId, Address]:
 
 
 def bookie_client(addresses: Mapping[BookieId, Address]) -> BookieClient:
-    """Call and use it on one running loop, then ``close`` it. A bookie without address is unavailable, never a "no"."""
+    """Call and use it on one running loop, then ``close`` it. A bookie without address is unavailable, never a "no".
+
+    Its keys are those of the file that ``TALLY_SECURITY`` names on this machine. Raises UsageError.
+    """
 
     async def resolve(bookie: BookieId) -> Address:
         if bookie not in addresses:

@@ -40,6 +40,7 @@ class Gate(Protocol):
 
     tls: bool
     must_encrypt: bool
+    asks_who: bool
     must_authenticate: bool
 
     def exchange(self, plugin: str) -> Exchange | None:
@@ -101,6 +102,8 @@ class Handshake:
         """
         self._is_encrypted, self._awaits_tls = True, False
         identity = self._gate.certificate(certificate_name) if certificate_name else None
+        if not self._gate.asks_who:
+            identity = ANONYMOUS
         result = ServeResult.bounded(short=False)
         if identity is not None:
             self.wires = self._gate.admit(identity, self._peer)
@@ -175,7 +178,7 @@ class Handshake:
 
     @property
     def _may_be_anonymous(self) -> bool:
-        return not (self._awaits_tls or self._gate.must_authenticate) and self._may_show_itself
+        return not self._gate.must_authenticate and self._may_show_itself
 
     @property
     def _may_show_itself(self) -> bool:

@@ -100,6 +100,7 @@ class Handshakes:
         self._settings, self._wires_for, self._counts, self._events = settings, wires_for, counts, events
         self.tls = settings.tls
         self.must_encrypt = settings.tls and settings.tls_required
+        self.asks_who = bool(settings.mechanisms)
         self.must_authenticate = settings.authenticates
         self.peers = PeerCounts()
         self._reports = Once()
@@ -179,7 +180,7 @@ class Handshakes:
 
     def admit(self, identity: PeerIdentity, peer: str) -> Wires:
         """Count a peer, and return its wires."""
-        if self._settings.mechanisms:
+        if self.asks_who:
             self.peers.count(peer, str(identity), "came")
             if identity is ANONYMOUS:
                 self._counts.anonymous += 1

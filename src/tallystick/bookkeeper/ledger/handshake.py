@@ -29,13 +29,13 @@ MOST_TOKENS = 8  # of one exchange
 _START_TLS, _FIRST_AUTH = 1, 2  # numbers of requests
 
 Address = tuple[str, int]
-# What a bookie says that it takes; none: it says nothing, as an original does.
-Offers = Callable[[BookieId], Awaitable[Sequence[str]]]
+# What a bookie says that it takes; none: it says nothing, as an original does. None: nobody here knows what it says.
+Offers = Callable[[BookieId], Awaitable[Sequence[str] | None]]
 
 
-async def no_offers(bookie: BookieId) -> Sequence[str]:
-    """Return nothing: nobody knows what the bookie takes."""
-    return ()
+async def no_offers(bookie: BookieId) -> Sequence[str] | None:
+    """Return None: nobody here knows what the bookie takes."""
+    return None
 
 
 class Handshaker:
@@ -59,14 +59,14 @@ class Handshaker:
             await self._network.connect(host, port, lambda: link, within_s)
             return
         async with asyncio.timeout(within_s):
-            mechanism = self._chosen(self._security, await self._offers(bookie), bookie)
+            mechanisms = self._chosen(self._security, await self._offers(bookie), bookie)
             answers = _Answers()
             transport = await self._network.connect(host, port, lambda: answers, within_s)
             try:
                 if self._contexts is not None:
                     transport = await self._encrypted(transport, answers, host)
-                if mechanism is not None and mechanism != CERTIFICATE:
-                    await self._authenticate(self._security, mechanism, transport, answers, bookie)
+                if mechanisms:
+                    await self._authenticate(self._security, mechanisms, transport, answers, bookie)
                 answers.expect_nothing()
                 transport.set_protocol(link)
                 link.connection_made(transport)
@@ -74,21 +74,26 @@ class Handshaker:
                 transport.abort()
                 raise
 
-    def _chosen(self, security: ClientSecurity, offered: Sequence[str], bookie: BookieId) -> str | None:
-        """Return by what the client shows who it is; None: by nothing. Raises BookieUnavailable."""
+    def _chosen(self, security: ClientSecurity, offered: Sequence[str] | None, bookie: BookieId) -> Sequence[str]:
+        """Return the plugins of AUTH by which the client shows who it is; none: by nothing, or by its certificate.
+
+        Of several the next is for a bookie that does not take the one before. Raises BookieUnavailable.
+        """
         own = security.own
         if not own:
-            return None
+            return ()
+        if offered is None:
+            return [name for name in own if name != CERTIFICATE]
         if offered:
             common = next((name for name in own if name in offered), None)
             if common is None:
                 reason = "it takes nothing by which this client may show who it is"
                 raise BookieUnavailable(reason, bookie=bookie, takes=",".join(offered))
-            return common
+            return () if common == CERTIFICATE else (common,)
         if DIGEST_MD5 in own:  # an original's only plugin
-            return DIGEST_MD5
+            return (DIGEST_MD5,)
         if CERTIFICATE in own or not security.auth_required:
-            return None
+            return ()
         raise BookieUnavailable("it does not say by what a client may show who it is", bookie=bookie)
 
     async def _encrypted(self, transport: asyncio.Transport, answers: _Answers, host: str) -> asyncio.Transport:
@@ -116,12 +121,13 @@ class Handshaker:
     async def _authenticate(
         self,
         security: ClientSecurity,
-        mechanism: str,
+        mechanisms: Sequence[str],
         transport: asyncio.Transport,
         answers: _Answers,
         bookie: BookieId,
     ) -> None:
-        exchange, token = self._exchange(security, mechanism), b""
+        (mechanism, *others), token = mechanisms, b""
+        exchange = self._exchange(security, mechanism)
         for number in range(_FIRST_AUTH, _FIRST_AUTH + MOST_TOKENS):
             step = exchange.step(token)
             if step.failure:
@@ -134,6 +140,10 @@ class Handshaker:
                 answer = wire_handshake.auth_answer(number, await answers.next())
             if answer is None:
                 raise RemoteProtocolError("a bookie answers a START_TLS that was answered")
+            if answer.code != Code.OK and others and not token:
+                mechanism = others.pop(0)
+                exchange = self._exchange(security, mechanism)
+                continue
             if answer.code != Code.OK:
                 raise BookieUnavailable("the bookie does not let this client in", bookie=bookie, code=answer.code.name)
             if answer.plugin == DISABLED:

@@ -7,13 +7,17 @@ import ssl
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.bookies import KEY, Home, Peer, adds, read, talking
 from support.certificates import both, copy_files, secret_file
-from support.keyed_bookies import OLD_SECRET, SECRET, START_TLS, USER, KeyFiles, ask_v3, encrypted, show
+from support.keyed import OLD_SECRET, SECRET, START_TLS, USER, KeyFiles, ask_v3, encrypted, show
+from support.strangers import OpenGate, serve_all
 from support.v3_frames import adds_v3, read_v3, request_v3
 from support.waiting import until
 from tallystick.bookkeeper.bookie import handshakes, session_handshake
+from tallystick.bookkeeper.bookie.handshake import Handshake
 from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.wire import v2, v3, v3_responses
 from tallystick.bookkeeper.wire.auth import DISABLED, decode_message, encode_message
@@ -22,6 +26,7 @@ from tallystick.bookkeeper.wire.digest_md5 import DigestClient
 from tallystick.bookkeeper.wire.scram import ScramClient
 from tallystick.runtime.tls import CONNECTION_BYTES
 
+SOON_S = 3.0  # before a handshake would be too late
 EXPECTED = v3_responses.RefusedResponse
 _SASL = {"mechanisms": ("sasl", "scram-sha-256")}
 
@@ -96,7 +101,7 @@ async def test_n5_older_tls_is_refused(home: Home, keys: KeyFiles) -> None:
 async def test_n5_bytes_behind_start_tls_close_the_connection(home: Home, keys: KeyFiles, behind: bytes) -> None:
     async with home.running(security=keys.bookie_settings(**_SASL, users_file=keys.users())) as bookie:
         for together in (True, False):
-            async with talking(bookie) as peer:
+            async with talking(bookie) as peer, asyncio.timeout(SOON_S):
                 peer.writer.write(START_TLS + behind if together else START_TLS)
                 await peer.frame()
                 if not together:
@@ -139,6 +144,17 @@ async def test_start_tls_where_there_is_none_and_where_it_was(home: Home, keys: 
     async with home.running(security=keys.bookie_settings(**_SASL, users_file=keys.users())) as bookie:
         peer = await encrypted(bookie, keys.context())
         assert await ask_v3(peer, START_TLS) is None
+        await peer.close()
+
+
+async def test_who_encrypts_and_need_not_say_who_it_is_may_be_silent(
+    home: Home, keys: KeyFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_handshake, "HANDSHAKE_S", 0.2)
+    async with home.running(security=keys.bookie_settings()) as bookie:
+        peer = await encrypted(bookie, keys.context())
+        await asyncio.sleep(0.4)
+        assert await one_add(peer) == Code.OK
         await peer.close()
 
 
@@ -323,7 +339,7 @@ async def test_a_changed_certificate_counts_for_new_connections(home: Home, keys
 async def test_n3_nothing_longer_than_a_handshake_is_buffered(home: Home, keys: KeyFiles) -> None:
     async with home.running(security=passwords(keys)) as bookie:
         for size in (64 * 1024 + 1, 5 * 1024 * 1024, 0, 5):
-            async with talking(bookie) as peer:
+            async with talking(bookie) as peer, asyncio.timeout(SOON_S):
                 peer.writer.write(size.to_bytes(4, "big") + bytes.fromhex("0a0608031005") + bytes(10))
                 assert await peer.frame() is None
 
@@ -381,3 +397,29 @@ async def test_tls_counts_in_the_memory_of_connections(home: Home, keys: KeyFile
         assert budget.kept_bytes == CONNECTION_BYTES
         await peer.close()
         await until(lambda: budget.kept_bytes == 0)
+
+
+@pytest.mark.rule("N3")
+@given(
+    st.tuples(st.booleans(), st.booleans()),
+    st.lists(
+        st.one_of(
+            st.binary(max_size=40),
+            st.sampled_from([START_TLS, empty_auth(), adds_v3(1, [0]), adds(1, [0]), read(1, 0), b"\x16\x03\x01"]),
+        ),
+        max_size=6,
+    ).map(b"".join),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=3),
+)
+def test_n3_whatever_a_stranger_sends_it_stays_one(
+    asks: tuple[bool, bool], data: bytes, changes: list[tuple[int, int]]
+) -> None:
+    changed = bytearray(data)
+    for at, value in changes:
+        if at < len(changed):
+            changed[at] = value
+    gate = OpenGate(tls=asks[0], must_encrypt=all(asks))
+    result = serve_all(Handshake(gate, "host"), bytes(changed))
+    assert gate.came == []
+    assert result.next_wire is None
+    assert result.need <= 64 * 1024 + 4

@@ -8,7 +8,7 @@ import pytest
 
 from support.bookies import KEY, Home, Peer, adds, read, talking
 from support.certificates import secret_file
-from support.keyed_bookies import ask_v3
+from support.keyed import ask_v3
 from support.v3_frames import RECOVERY, adds_v3, lac_body, poll_v3, read_v3, request_v3
 from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.wire import v2, v3

@@ -10,7 +10,7 @@ import pytest
 
 from support.bookies import Home
 from support.certificates import secret_file
-from support.keyed_bookies import KeyFiles
+from support.keyed import KeyFiles
 from tallystick.bookkeeper.bookie import config
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
 from tallystick.bookkeeper.bookie.keys import SASL_FACTORY, SCHEMA, TLS_FACTORY

@@ -68,6 +68,7 @@ async def test_random_bytes_never_stop_the_server(bookie: Bookie) -> None:
         assert await good.code(adds(99, [0])) == Code.OK
 
 
+@pytest.mark.rule("N12")
 async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

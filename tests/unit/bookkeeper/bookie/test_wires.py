@@ -40,6 +40,7 @@ async def test_version_3_is_told_apart_by_its_first_byte(home: Home, size: int) 
         assert codes_v3(await peer.ask(read_v3(1, 0, number=2)) or b"") == [(2, Code.OK)]
 
 
+@pytest.mark.rule("N6")
 @pytest.mark.parametrize("length", ["00000000", "7fffffff", "ffffffff"])
 async def test_a_length_that_no_frame_may_have_is_refused_by_itself(home: Home, length: str) -> None:
     async with home.running() as bookie, talking(bookie) as peer:

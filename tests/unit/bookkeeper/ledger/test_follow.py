@@ -177,6 +177,7 @@ async def test_a_bookie_that_does_not_wait_is_asked_again_after_a_growing_pause(
         await following.stop()
 
 
+@pytest.mark.rule("N11")
 async def test_an_entry_with_a_bad_digest_is_read_elsewhere(cluster: SmallCluster) -> None:
     writer = await cluster.client(1).create_ledger(3, write_quorum=3)
     await writer.append(b"x")

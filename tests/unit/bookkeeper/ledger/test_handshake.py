@@ -14,7 +14,7 @@ import pytest
 import tallystick
 from support.bookies import Home
 from support.certificates import copy_files, secret_file
-from support.keyed_bookies import OLD_SECRET, SECRET, USER, KeyFiles
+from support.keyed import OLD_SECRET, SECRET, USER, KeyFiles
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.ledger import wire_handshake
@@ -24,6 +24,7 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v3, v3_responses
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import BookieUnavailable, UsageError
+from tallystick.pipeline.bookies import bookie_client
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine
 
@@ -152,6 +153,30 @@ async def test_n5_the_strongest_mechanism_of_both_lists_is_taken_and_never_anoth
         assert "takes nothing by which" in str(await reads(bookie, replace(weak, auth_required=False), "scram-sha-256"))
         only_scram = keys.client_settings(mechanisms=("scram-sha-256",))
         assert "does not say by what" in str(await reads(bookie, only_scram))  # as an original would
+
+
+async def test_where_nobody_knows_what_a_bookie_takes_the_strongest_is_tried_first(
+    home: Home, keys: KeyFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a worker of Spark, which knows the addresses alone."""
+    password = keys.client_settings().password_file
+    monkeypatch.setenv("TALLY_SECURITY", str(tmp_path / "security.toml"))
+    for mechanisms, own, does in (
+        (("sasl",), "scram-sha-256,sasl", True),
+        (("scram-sha-256",), "scram-sha-256,sasl", True),
+        (("sasl",), "scram-sha-256", False),
+    ):
+        lines = {"user": USER, "passwordFile": password, "authMechanisms": own}
+        secret_file(tmp_path / "security.toml", "[security]\n" + "".join(f"{k} = {v!r}\n" for k, v in lines.items()))
+        security = SecuritySettings(mechanisms=mechanisms, users_file=keys.users())
+        async with home.running(security=security) as bookie:
+            client = bookie_client({"b0": bookie.address})
+            try:
+                assert said_no((await client.read("b0", 1, 0)).code) == does
+            except BookieUnavailable:
+                assert not does
+            finally:
+                await client.close()
 
 
 @pytest.mark.rule("N5")

@@ -287,6 +287,7 @@ async def test_a_refusal_without_a_message_goes_to_who_asked() -> None:
     assert connection.reports == [(force, Code.BAD_REQUEST, [-1], []), (poll, Code.UNAUTHORIZED, [5], [])]
 
 
+@pytest.mark.rule("N13")
 async def test_what_nobody_asked_for_ends_the_connection() -> None:
     connection = Connection()
     _, lane = connection.lane(1, 0, 1)

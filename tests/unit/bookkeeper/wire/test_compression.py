@@ -56,6 +56,7 @@ def test_foreign_bytes_raise_nothing_else(compression: Compression, data: bytes,
         return
 
 
+@pytest.mark.rule("N7")
 @pytest.mark.parametrize("compression", REAL)
 def test_what_would_be_a_gigabyte_is_never_made(compression: Compression) -> None:
     bomb = compress(bytes(64 << 20), compression)
