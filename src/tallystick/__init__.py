@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tallystick.admin.dev_lookup import find_cluster
     from tallystick.bookkeeper.ledger.read import Entry
     from tallystick.bookkeeper.ledger.reader import LedgerReader
+    from tallystick.bookkeeper.ledger.security import ClientSecurity
     from tallystick.bookkeeper.ledger.settings import ClientSettings
     from tallystick.bookkeeper.ledger.writer import LedgerWriter
     from tallystick.bookkeeper.stream.client import BookKeeper, connect
@@ -54,6 +55,7 @@ __all__ = [
     "BookKeeper",
     "BrokerClientSettings",
     "BrokerSecurity",
+    "ClientSecurity",
     "ClientSettings",
     "Committed",
     "Consumer",
@@ -93,6 +95,7 @@ _HOMES = {
     "BookKeeper": "tallystick.bookkeeper.stream.client",
     "BrokerClientSettings": "tallystick.rocketmq.client.settings",
     "BrokerSecurity": "tallystick.rocketmq.remoting.security",
+    "ClientSecurity": "tallystick.bookkeeper.ledger.security",
     "ClientSettings": "tallystick.bookkeeper.ledger.settings",
     "Committed": "tallystick.bookkeeper.stream.splice.sink",
     "Consumer": "tallystick.rocketmq.client.consumer",

@@ -200,3 +200,46 @@ async def test_our_client_with_another_secret_or_none_gets_nothing_from_an_origi
             writer = await client.create_ledger(1, write_quorum=1, ack_quorum=1)
             with pytest.raises((NotEnoughBookies, tallystick.TallyError)):
                 await writer.append(b"never")
+
+
+@pytest.mark.rule("N5")
+@pytest.mark.parametrize("v2", ["false", "true"], ids=["v3", "v2"])
+async def test_an_original_client_comes_in_by_its_certificate(
+    java: Java, service: ZooKeeper, keys: Keys, tmp_path: Path, v2: str
+) -> None:
+    """It has no plugin, and sends no AUTH."""
+    uri = await service.cluster("certificates")
+    bookie = KeyedBookie.ours(uri, tmp_path, settings={**keys.tls(keys.bookie), "authMechanisms": "certificate"})
+    await bookie.start()
+    settings = {**keys.tls(keys.client), "numIOThreads": 1, "numWorkerThreads": 1, "useV2WireProtocol": v2}
+    client = await Driver.original(java, uri, tmp_path, settings)
+    try:
+        ledger = (await client.ask("create", e=1, qw=1, qa=1))["ledger"]
+        assert (await client.ask("append", ledger=ledger, seed=1, count=500, size=20_000))["last"] == "499"
+        await client.ask("close", ledger=ledger)
+        by_certificate = keys.ours(user=None, password_file=None, mechanisms=("certificate",))
+        async with tallystick.connect(uri, settings=by_certificate) as ours, ours.open_ledger(int(ledger)) as reader:
+            found = [entry.data async for entry in reader.read(0, 499)]
+        assert found == [payload(1, entry, 20_000) for entry in range(500)]
+    finally:
+        client.kill()
+        bookie.kill()
+
+
+@pytest.mark.rule("N5")
+async def test_our_client_shows_its_certificate_to_an_original_bookie(
+    java: Java, service: ZooKeeper, keys: Keys, tmp_path: Path
+) -> None:
+    uri = await service.cluster("certificates-original")
+    bookie = KeyedBookie.original(java, uri, tmp_path, settings={**JAVA_KEYS, **keys.tls(keys.bookie)})
+    await bookie.start()
+    by_certificate = keys.ours(user=None, password_file=None, mechanisms=("certificate",))
+    try:
+        async with tallystick.connect(uri, settings=by_certificate) as client:
+            async with client.create_ledger(1, write_quorum=1, ack_quorum=1) as writer:
+                await writer.append_batch(payload(2, entry, 20_000) for entry in range(500))
+            async with client.open_ledger(writer.id) as reader:
+                found = [entry.data async for entry in reader.read(0, 499)]
+        assert found == [payload(2, entry, 20_000) for entry in range(500)]
+    finally:
+        bookie.kill()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tallystick.bookkeeper.ledger.policies import POLICIES, Policy
 from tallystick.bookkeeper.ledger.security import ClientSecurity
 from tallystick.errors import UsageError
-from tallystick.runtime.arguments import check_settings
+from tallystick.runtime.arguments import check_settings, optional
 
 _MAY_BE_ZERO = ("add_quorum_timeout_s", "ask_last_s", "disk_weights_s", "explicit_lac_interval_s", "slow_add_s")
 WIRES = ("auto", "v2", "v3")
@@ -62,6 +62,7 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         check_settings(self, may_be_zero=_MAY_BE_ZERO)
+        optional(self.security, ClientSecurity, "security")
         if self.wire not in WIRES:
             raise UsageError(f"wire is one of {', '.join(WIRES)}", given=self.wire)
         if self.placement not in POLICIES:

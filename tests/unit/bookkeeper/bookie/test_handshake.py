@@ -276,6 +276,17 @@ async def test_a_certificate_says_who_a_peer_is(home: Home, keys: KeyFiles) -> N
         await peer.close()
 
 
+@pytest.mark.rule("N2")
+async def test_n2_a_certificate_alone_is_nobody_where_secrets_are_asked_for(home: Home, keys: KeyFiles) -> None:
+    security = keys.bookie_settings(mechanisms=("sasl",), users_file=keys.users(), tls_ask_certificate=True)
+    async with home.running(security=security) as bookie:
+        peer = await encrypted(bookie, keys.context(certified=True))
+        answer = await ask_v3(peer, adds_v3(1, [0]))
+        assert isinstance(answer, EXPECTED) and answer.code == Code.UNAUTHORIZED
+        assert await show(peer, "sasl", DigestClient(USER, SECRET, "cnonce")) == Code.OK
+        await peer.close()
+
+
 async def test_strangers_are_taken_and_counted_where_that_is_written(home: Home, keys: KeyFiles) -> None:
     async with home.running(security=passwords(keys, allow_anonymous=True)) as bookie:
         async with talking(bookie) as peer:
