@@ -145,7 +145,7 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
     def _decrypt(self) -> None:
         """Give the protocol what has come, a buffer full at a time, until it reads no more."""
         more = True
-        while more and self._is_reading and not self._is_ended:
+        while more and self._is_reading and not self.is_closing():
             buffer = memoryview(cast(bytearray, self._protocol.get_buffer(-1)))
             size, filled = len(buffer), 0
             failure: Exception | None = None
@@ -208,9 +208,13 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
     def write(self, data: Buffer) -> None:
         if len(data) and not self.is_closing():
             view = memoryview(data)
-            while len(view):
-                view = view[self._ssl.write(view) :]
-            self._flush()
+            try:
+                while len(view):
+                    view = view[self._ssl.write(view) :]
+            except ssl.SSLError:  # nothing more can be encrypted: the protocol hears that the connection is lost
+                self._socket.abort()
+            else:
+                self._flush()
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
         self.write(b"".join(list_of_data))

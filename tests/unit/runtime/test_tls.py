@@ -171,6 +171,24 @@ async def test_reading_may_stop_in_the_middle_of_a_batch(contexts: tuple[ssl.SSL
         await until(lambda: len(here.data) == 10_000)
 
 
+async def test_nothing_more_comes_to_who_has_ended_the_connection(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    for end in ("abort", "close"):
+        async with pair(*contexts, size=1000) as (here, server, there, client):
+            await asyncio.gather(here.ready, there.ready)
+            keep = here.buffer_updated
+
+            def once(nbytes: int, keep: Callable[[int], None] = keep, server: TlsConnection = server) -> None:
+                keep(nbytes)
+                getattr(server, end)()  # noqa: B023
+
+            here.buffer_updated = once  # type: ignore[method-assign]
+            client.write(bytes(10_000))
+            await until(lambda: bool(here.lost))
+            assert len(here.pieces) == 1
+
+
 async def test_close_sends_what_is_left_and_tells_both_sides(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     async with pair(*contexts) as (here, _, there, client):
         await asyncio.gather(here.ready, there.ready)

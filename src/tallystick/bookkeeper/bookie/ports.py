@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from tallystick.bookkeeper.bookie.address import Address
-from tallystick.bookkeeper.bookie.config import Addresses, BookieSettings
+from tallystick.bookkeeper.bookie.config import Addresses, BookieSettings, is_near
 from tallystick.bookkeeper.bookie.server import BookieServer
 from tallystick.bookkeeper.wire.registration import AUTH, MACHINE, RACK, TLS_EXTENSION
 from tallystick.bookkeeper.wire.values import BookieInfo, Endpoint
@@ -78,6 +78,10 @@ class BookiePorts:
             raise UsageError(f"cannot listen: {error.strerror}", port=self._settings.port) from error
         if not self._addresses.is_loopback:
             self._tell_who_comes()
+        if self.http_address is not None and not is_near(self._settings.http_host):
+            host, port = self.http_address
+            reason = "httpServerHost says so; whoever reaches it reads metrics and health, in plain bytes"
+            self._events.emit("listening beyond this machine", host=host, port=port, reason=reason)
 
     def _tell_who_comes(self) -> None:
         security, (host, port) = self._settings.security, self.address

@@ -136,7 +136,7 @@ class Handshaker:
                 return
             transport.write(wire_handshake.auth(number, mechanism, step.token or b""))
             answer = wire_handshake.auth_answer(number, await answers.next())
-            if answer is None and number == _FIRST_AUTH:
+            if answer is None:
                 answer = wire_handshake.auth_answer(number, await answers.next())
             if answer is None:
                 raise RemoteProtocolError("a bookie answers a START_TLS that was answered")

@@ -65,6 +65,14 @@ async def test_n1_what_listens_beyond_this_machine_says_at_each_start_who_comes_
             ]
 
 
+@pytest.mark.rule("N1")
+async def test_n1_pages_beyond_this_machine_are_told_at_each_start(home: Home) -> None:
+    for host, told in (("127.0.0.1", 0), ("localhost", 0), ("0.0.0.0", 1)):
+        home.events.clear()
+        async with home.running(http_enabled=True, http_port=0, http_host=host):
+            assert len(home.heard("listening beyond this machine")) == told
+
+
 @pytest.mark.rule("N2")
 @pytest.mark.parametrize(
     ("given", "said"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.bookkeeper.wire import digest_md5
+from tallystick.bookkeeper.wire import digest_md5, scram
 from tallystick.bookkeeper.wire.auth import Exchange, decode_message, encode_message
 from tallystick.bookkeeper.wire.digest_md5 import DigestClient, DigestServer
 from tallystick.bookkeeper.wire.scram import MAX_ROUNDS, ScramClient, ScramServer
@@ -103,6 +103,40 @@ def test_a_client_of_scram_does_no_more_than_it_must(first: bytes) -> None:
     client = ScramClient("u", "s", "my-own-nonce")
     client.step(b"")
     assert client.step(first).failure
+
+
+@pytest.mark.rule("N5")
+@pytest.mark.parametrize("last", [b"v=" + b"A" * 43 + b"=", b"e=invalid-proof", b"", b"v="])
+def test_n5_a_client_of_scram_believes_no_bookie_that_does_not_know_the_secret(last: bytes) -> None:
+    server, client = scram_pair({"u": ("s",)}, "u", "s")
+    first = server.step(client.step(b"").token or b"").token or b""
+    right = server.step(client.step(first).token or b"").token or b""
+    assert right.startswith(b"v=")
+    assert client.step(last).failure
+    assert client.step(right).done
+
+
+@pytest.mark.rule("N5")
+@pytest.mark.parametrize("last", [b"rspauth=00", b"", b'nonce="nonce",algorithm=md5-sess', b"rspauth="])
+def test_n5_a_client_of_digest_md5_believes_no_bookie_that_does_not_know_the_secret(last: bytes) -> None:
+    server, client = digest_pair({"u": ("s",)}, "u", "s")
+    challenge = server.step(client.step(b"").token or b"").token or b""
+    right = server.step(client.step(challenge).token or b"").token or b""
+    assert right.startswith(b"rspauth=")
+    assert client.step(last).failure
+    assert client.step(right).done
+
+
+@pytest.mark.rule("N13")
+def test_n13_a_proof_of_scram_for_another_nonce_is_not_taken() -> None:
+    server, client = scram_pair({"u": ("s",)}, "u", "s")
+    begin = client.step(b"").token or b""
+    first = (server.step(begin).token or b"").decode()
+    final = "c=biws,r=my-own-nonce-and-another"
+    signed = f"{begin.decode().removeprefix('n,,')},{first},{final}".encode()
+    key, _ = scram._keys("s", b"salt" * 4, scram.ROUNDS)
+    proof = b64encode(scram._proof(key, signed)).decode()
+    assert server.step(f"{final},p={proof}".encode()).failure
 
 
 def test_scram_s_nonce_and_binding_are_checked() -> None:
