@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import os
 import time
 from dataclasses import dataclass
 
 from tallystick.admin.ledgers import list_ledgers
+from tallystick.bookkeeper.bookie.check import CheckReport, check_bookie
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
+from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.bookie.drains import DrainFile
 from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD, LIMBO
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
@@ -22,7 +25,9 @@ from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NotFound, Unavailable, UsageError
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.folder_lock import LOCK_FILE
 from tallystick.runtime.machine import this_machine
+from tallystick.runtime.rng import system_random
 
 PROBE_TIMEOUT_S = 2.0
 _SHOWN_LEDGERS = 5
@@ -199,6 +204,19 @@ def drain(ledger_dir: str) -> None:
 def undo_drain(ledger_dir: str) -> None:
     """Let the bookie on this folder take writes again. Raises StorageError as ``drain``."""
     DrainFile(OsDisk(), ledger_dir).undo()
+
+
+def check_folders(ledger_dir: str, journal_dir: str) -> CheckReport:
+    """Look for damage in the folders of a bookie that is down; nothing is written.
+
+    Raises NotFound when no bookie was ever started there, UsageError while one runs.
+    """
+    disk, ledger_dir, journal_dir = OsDisk(), os.path.abspath(ledger_dir), os.path.abspath(journal_dir)
+    with contextlib.ExitStack() as stack:
+        for folder in dict.fromkeys((folder_of(ledger_dir), folder_of(journal_dir))):
+            if disk.exists(os.path.join(folder, LOCK_FILE)):  # to make it would be a change
+                stack.callback(disk.lock(folder).release)
+        return check_bookie(disk, journal_dir, ledger_dir, system_random())
 
 
 async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None, BookieSpace | None]:

@@ -122,6 +122,38 @@ def info(
 
 
 @app.command
+def check(
+    folder: Annotated[str, Parameter(help="Its ledger folder, as ledgerDirectories names it.")],
+    /,
+    *,
+    journal: Annotated[str | None, Parameter(help="Its journal folder, where that is another one.")] = None,
+    json: Json = False,
+) -> int:
+    """Look for damage in the folders of a bookie that is down, entry by entry; nothing is written.
+
+    Example: `tally bookie check /srv/bookie/ledgers --journal /srv/bookie/journal`
+    """
+    from tallystick.admin import bookies
+    from tallystick.cli import output
+
+    report = bookies.check_folders(folder, journal or folder)
+    damages = [vars(damage) for damage in report.damages]
+    row: dict[str, Any] = {
+        "starts": report.can_start,
+        "ledgers": report.ledgers,
+        "limbo": report.in_limbo,
+        "entry_logs": report.entry_logs,
+        "log_bytes": report.log_bytes,
+        "entries": report.entries,
+        "commits_to_replay": report.journal_commits,
+    }
+    output.details({**row, "damages": damages} if json else row, json=json)
+    if not json:
+        output.rows(damages, json=False, empty="nothing is damaged")
+    return NOT_WELL if report.damages else 0
+
+
+@app.command
 def forget(
     bookie: Annotated[str, Parameter(help="Its id, as in: tally bookie list")],
     /,

@@ -8,6 +8,8 @@ import os
 from tallystick.errors import UsageError
 from tallystick.runtime.os_file import os_errors
 
+LOCK_FILE = "LOCK"
+
 
 class ByteLock:
     """Holds a file for this process by its first byte, as Java's ``FileChannel.tryLock(0, 1, false)`` does.
@@ -36,7 +38,7 @@ class FolderLock:
     """Holds a folder for this process. The kernel drops it when the process dies: to hold it proves that."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.join(path, "LOCK")
+        self.path = os.path.join(path, LOCK_FILE)
         with os_errors("lock", self.path):
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

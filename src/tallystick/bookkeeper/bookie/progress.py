@@ -42,6 +42,17 @@ def _encoded(start: int) -> bytes:
     return number + b" %08x\n" % crc32c(number)
 
 
+def stored_start(disk: Disk, path: str) -> int:
+    """Return the number of the last start, 0 if there was none. Raises CorruptRecord."""
+    if not disk.exists(path):
+        return 0
+    data = read_file(disk, path)
+    number = data.split(b" ")[0]
+    if number.isdigit() and data == _encoded(int(number)):
+        return int(number)
+    raise CorruptRecord("the number of the last start is damaged", path=path)
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a disk is. ``position`` is the number of the last synced commit."""
@@ -83,7 +94,7 @@ class ProgressRecord:
         self._driver, self._disk, self._bookie, self._events = driver, disk, bookie, events
         self._paths = [os.path.join(folder_of(folder), START_FILE) for folder in folders]
         self._known, self._version = known, version
-        self._damaged: list[str] = []
+        self._damage: CorruptRecord | None = None
         self._start = min(self._stored(path) for path in self._paths)
         self._began = False
 
@@ -97,20 +108,17 @@ class ProgressRecord:
         return cls(driver, disk, folders, bookie, events, known, None if node is None else node.version)
 
     def _stored(self, path: str) -> int:
-        if not self._disk.exists(path):
+        try:
+            return stored_start(self._disk, path)
+        except CorruptRecord as error:
+            self._damage = error
             return 0
-        data = read_file(self._disk, path)
-        number = data.split(b" ")[0]
-        if number.isdigit() and data == _encoded(int(number)):
-            return int(number)
-        self._damaged.append(path)
-        return 0
 
     def check(self, position: int | None = None) -> None:
         """Raises InvalidCookie for a disk that is behind, CorruptRecord for one whose number is damaged; ``position``:
         that of its journal, once it is known."""
-        if self._damaged:
-            raise CorruptRecord("the number of the last start is damaged", path=self._damaged[0])
+        if self._damage is not None:
+            raise self._damage
         found = Progress(self._start, self._known.position if position is None else position)
         if found.is_behind(self._known):
             known = self._known

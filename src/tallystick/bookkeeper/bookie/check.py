@@ -1,0 +1,201 @@
+"""What is damaged of a bookie's folders, while it is down. Nothing is written.
+
+The code of a start reads state, indexes and journal, on a disk that keeps no change, so whatever it refuses is found.
+Then each chunk of each entry log is compared with its checksum, and each entry with its index. Damage of a log is told
+by the entries in it that no newer log has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.bookie import index
+from tallystick.bookkeeper.bookie.cookies import MARK, START_FILE, Folder, folder_of, look
+from tallystick.bookkeeper.bookie.ledgers import Ledger, holds
+from tallystick.bookkeeper.bookie.log_index import EntryLog, Piece, index_path, load_index, log_of, log_path
+from tallystick.bookkeeper.bookie.progress import stored_start
+from tallystick.bookkeeper.bookie.restart import StorageParts, restart
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.wire.digest import ENTRY_HEADER
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.errors import NotFound, StorageError
+from tallystick.runtime.disk import Disk, File
+from tallystick.runtime.rng import Random
+from tallystick.runtime.unwritten import UnwrittenDisk
+
+_IDENTITY_AT, _BODY_AT = 12, 28  # in a frame of an entry log: its ids, and its entry
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is wrong: ``what``, where, and which entries of a ledger are lost by it, where that is known."""
+
+    what: str
+    path: str
+    ledger: LedgerId | None = None
+    first: EntryId | None = None
+    last: EntryId | None = None
+
+
+@dataclass
+class CheckReport:
+    """What was read, and all that is wrong. ``can_start`` says whether a start would take these folders."""
+
+    can_start: bool = False
+    ledgers: int = 0
+    in_limbo: int = 0
+    entry_logs: int = 0
+    log_bytes: int = 0
+    entries: int = 0  # compared in entry logs
+    journal_commits: int = 0  # that a start would replay
+    damages: list[Damage] = field(default_factory=list)
+
+
+def check_bookie(
+    disk: Disk, journal_dir: str, ledger_dir: str, random: Random, settings: StorageSettings | None = None
+) -> CheckReport:
+    """Check the folders under these configured ones; nobody uses them, and they have the bookie's lock.
+
+    Raises NotFound when no bookie was ever started there.
+    """
+    checking = _Checking(UnwrittenDisk(disk), journal_dir, ledger_dir)
+    return checking.run(settings or StorageSettings(), random)
+
+
+class _Checking:
+    """One check."""
+
+    def __init__(self, disk: Disk, journal_dir: str, ledger_dir: str) -> None:
+        self._disk, self._journal_dir, self._ledger_dir = disk, journal_dir, ledger_dir
+        self._logs_dir = os.path.join(folder_of(ledger_dir), "ledgers")
+        self._report = CheckReport()
+
+    def run(self, settings: StorageSettings, random: Random) -> CheckReport:
+        folders = list(dict.fromkeys((self._journal_dir, self._ledger_dir)))
+        for folder in folders:
+            if not self._disk.exists(folder_of(folder)):
+                raise NotFound(f"no bookie was ever started on {folder}")
+        self._cookies(folders)
+        parts = self._start(settings, random)
+        alive = parts.ledgers.alive if parts is not None else None
+        for log_id in self._log_ids(parts):
+            self._log(log_id, alive)
+        if parts is not None:
+            parts.logs.close()
+            parts.journal.close()
+        return self._report
+
+    def _damaged(self, what: str, path: str) -> None:
+        self._report.damages.append(Damage(what, path))
+
+    def _cookies(self, folders: Iterable[str]) -> None:
+        found = list[Folder]()
+        for folder in folders:
+            try:
+                found.append(look(self._disk, folder))
+                stored_start(self._disk, os.path.join(folder_of(folder), START_FILE))
+            except StorageError as error:
+                self._damaged(str(error), folder_of(folder))
+        for each in found:
+            if self._disk.exists(os.path.join(each.path, MARK)):
+                self._damaged("a rejoin was cut short: rejoin again", each.path)
+            elif each.cookie is None:
+                self._damaged("there is no cookie", each.path)
+            elif each.cookie != (found[0].cookie or each.cookie):
+                self._damaged("its cookie is another one than that of the journal's folder", each.path)
+
+    def _start(self, settings: StorageSettings, random: Random) -> StorageParts | None:
+        journal = os.path.join(folder_of(self._journal_dir), "journal")
+        try:
+            parts = restart(self._disk, journal, self._logs_dir, settings, random)
+        except StorageError as error:
+            self._damaged(f"a start would be refused: {error.message}", str(error.fields.get("path", journal)))
+            return None
+        self._report.can_start = not self._report.damages
+        self._report.ledgers, self._report.in_limbo = len(parts.ledgers.alive), len(parts.ledgers.limbo)
+        self._report.journal_commits = parts.replay_stats.commits
+        return parts
+
+    def _log_ids(self, parts: StorageParts | None) -> list[int]:
+        """Return the logs that count; where nobody knows which do, all that have an index."""
+        if parts is not None:
+            return sorted(parts.logs.logs)
+        names = self._disk.listdir(self._logs_dir) if self._disk.exists(self._logs_dir) else []
+        return [log for name in names if name.endswith(".index") and (log := log_of(name)) is not None]
+
+    def _log(self, log_id: int, alive: dict[LedgerId, Ledger] | None) -> None:
+        path = log_path(self._logs_dir, log_id)
+        try:
+            log, pieces = load_index(self._disk, self._logs_dir, log_id)
+        except StorageError as error:
+            self._damaged(error.message, index_path(self._logs_dir, log_id))
+            return
+        self._report.entry_logs += 1
+        self._report.log_bytes += log.size
+        places = [place for piece in pieces for place in _places(piece, log_id, alive)]
+        self._report.entries += len(places)
+        try:
+            file = self._disk.open(path)
+        except StorageError as error:
+            self._lost(error.message, path, ((ledger, entry) for _, ledger, entry in places))
+            return
+        try:
+            self._chunks(log, file, path, sorted(places))
+        finally:
+            file.close()
+
+    def _chunks(self, log: EntryLog, file: File, path: str, places: list[tuple[int, LedgerId, EntryId]]) -> None:
+        unreadable, others, at = list[tuple[LedgerId, EntryId]](), list[tuple[LedgerId, EntryId]](), 0
+        for number, start in enumerate(log.chunks):
+            end, chunk = log.chunk_end(number), b""
+            try:
+                chunk = log.read_chunk(file, number)
+            except StorageError as error:
+                reason = error.message
+            while at < len(places) and places[at][0] < end:
+                offset, ledger, entry = places[at]
+                at += 1
+                if not chunk:
+                    unreadable.append((ledger, entry))
+                elif not _has(chunk, offset - start, ledger, entry):
+                    others.append((ledger, entry))
+        if unreadable:
+            self._lost(reason, path, unreadable)
+        self._lost("the index says that other entries are there", path, [*others, *(each[1:] for each in places[at:])])
+
+    def _lost(self, what: str, path: str, entries: Iterable[tuple[LedgerId, EntryId]]) -> None:
+        for ledger, first, last in _ranges(sorted(entries)):
+            self._report.damages.append(Damage(what, path, ledger, first, last))
+
+
+def _places(piece: Piece, log_id: int, alive: dict[LedgerId, Ledger] | None) -> Iterator[tuple[int, LedgerId, EntryId]]:
+    """Yield offset and ids of the entries of a piece that this log has the newest version of."""
+    if alive is not None and not holds(alive, piece.ledger, log_id):
+        return
+    for entry, location in enumerate(piece.locations, (piece.page << index.PAGE_BITS) + piece.slot):
+        if location and (alive is None or index.get(alive[piece.ledger].pages, entry) == location):
+            yield location & index.OFFSET_MASK, piece.ledger, entry
+
+
+def _has(chunk: bytes, start: int, ledger: LedgerId, entry: EntryId) -> bool:
+    """Return whether the frame of this entry is there, and the entry in it says so, too."""
+    stop = start + 4 + int.from_bytes(chunk[start : start + 4], "big")
+    body = chunk[start + _BODY_AT : stop]
+    if stop > len(chunk) or len(body) < ENTRY_HEADER.size:
+        return False
+    ids = ledger.to_bytes(8, "big", signed=True) + entry.to_bytes(8, "big", signed=True)
+    return chunk[start + _IDENTITY_AT : start + _BODY_AT] == ids == body[: len(ids)]
+
+
+def _ranges(entries: list[tuple[LedgerId, EntryId]]) -> Iterator[tuple[LedgerId, EntryId, EntryId]]:
+    """Yield runs of consecutive entries: ledger, first, last."""
+    run: list[tuple[LedgerId, EntryId]] = []
+    for ledger, entry in entries:
+        if run and (ledger, entry) != (run[-1][0], run[-1][1] + 1):
+            yield run[0][0], run[0][1], run[-1][1]
+            run = []
+        run.append((ledger, entry))
+    if run:
+        yield run[0][0], run[0][1], run[-1][1]
