@@ -97,7 +97,9 @@ class Bookie:
         self._listing: Listing | None = None
         self._clean = False  # its storage was closed with a checkpoint
         self.counts = Counts()
-        self.guard = DiskGuard(settings.disk_usage_threshold, settings.high_priority_spare_bytes)
+        self.guard = DiskGuard(
+            settings.disk_usage_threshold, settings.high_priority_spare_bytes, warn=settings.disk_usage_warn_threshold
+        )
         self._peers: Handshakes | None = None
         self._drain = DrainFile(outside.disk, settings.ledger_dir)
         self._recent = RecentAdds()

@@ -43,6 +43,7 @@ class BookieSettings:
     max_fences_without_entries: int = 20_000  # beyond it only ledgers that the metadata has are fenced (``fences.py``)
     max_ledgers_without_metadata: int = 20_000  # beyond it the first add of an unknown one waits for a look
     disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
+    disk_usage_warn_threshold: float = 0.9  # and of one that is fuller than this it warns
     high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
     fill_bytes_per_s: int = 32 * MIB  # fetched from other replicas for ledgers in limbo
     auto_recovery: bool = False  # an auditor and a replicator run in its process
@@ -64,8 +65,12 @@ class BookieSettings:
         for folder in (self.journal_dir, self.ledger_dir):
             if not folder.startswith("/"):
                 raise UsageError("journalDirectory and ledgerDirectories are absolute paths", folder=folder)
-        if not 0 < self.disk_usage_threshold < 1:
-            raise UsageError("diskUsageThreshold lies between 0 and 1", value=self.disk_usage_threshold)
+        for name, share in (
+            ("diskUsageThreshold", self.disk_usage_threshold),
+            ("diskUsageWarnThreshold", self.disk_usage_warn_threshold),
+        ):
+            if not 0 < share < 1:
+                raise UsageError(f"{name} lies between 0 and 1", value=share)
         if self.high_priority_spare_bytes is not None and self.high_priority_spare_bytes < 0:
             raise UsageError("minUsableSizeForHighPriorityWrites is not below 0", value=self.high_priority_spare_bytes)
         if not 0 <= self.gc_large_share <= 1:

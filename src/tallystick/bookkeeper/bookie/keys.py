@@ -63,6 +63,7 @@ KEYS = Part(
         "maxFencesWithoutEntries": Key("max_fences_without_entries", keyfile.integer),
         "maxLedgersWithoutMetadata": Key("max_ledgers_without_metadata", keyfile.integer),
         "diskUsageThreshold": Key("disk_usage_threshold", keyfile.number),
+        "diskUsageWarnThreshold": Key("disk_usage_warn_threshold", keyfile.number),
         "minUsableSizeForHighPriorityWrites": Key("high_priority_spare_bytes", keyfile.integer),
         "limboFillBytesPerSecond": Key("fill_bytes_per_s", keyfile.integer),
         "autoRecoveryDaemonEnabled": Key("auto_recovery", keyfile.flag),

@@ -15,10 +15,10 @@ _SPARE_BYTES = 1024 * 1024 * 1024  # and no more than the original's default (mi
 class DiskGuard:
     """Decide whether the bookie is read-only, by measurements, by writes that found the disk full, and by hand."""
 
-    def __init__(self, threshold: float, spare_bytes: int | None = None) -> None:
-        """Take a disk of which more than ``threshold`` is used for too full. Recovery may write while ``spare_bytes``
-        are free; None means a hundredth of the disk, at most 1 GiB."""
-        self._threshold, self._spare_bytes = threshold, spare_bytes
+    def __init__(self, threshold: float, spare_bytes: int | None = None, *, warn: float = 1.0) -> None:
+        """Take a disk of which more than ``threshold`` is used for too full, and warn of one with more than ``warn``.
+        Recovery may write while ``spare_bytes`` are free; None means a hundredth of the disk, at most 1 GiB."""
+        self._threshold, self._spare_bytes, self._warn = threshold, spare_bytes, min(warn, threshold)
         self._over = False  # by the last measurement
         self._blocked: list[str] = []  # what found no space and is tried again
         self._spare = True
@@ -44,6 +44,10 @@ class DiskGuard:
         self._over = any(usage.total - usage.free > usage.total * self._threshold for usage in usages)
         self._spare = all(usage.free >= self._spare_of(usage) for usage in usages)
         return self.read_only != before
+
+    def is_filling(self, usage: Usage) -> bool:
+        """Return whether a file system is so full that somebody should make room."""
+        return usage.total - usage.free > usage.total * self._warn
 
     def _spare_of(self, usage: Usage) -> int:
         return min(_SPARE_BYTES, int(usage.total * _SPARE_SHARE)) if self._spare_bytes is None else self._spare_bytes

@@ -155,11 +155,28 @@ class BookieUpkeep:
 
     async def disks(self, disk: Disk, folders: Sequence[str], checked: Callable[[], None]) -> None:
         """Measure the disks for ever; ``checked`` is called before each time."""
+        filling: list[str] = []
         while True:
+            filling = self._warn(folders, filling)
             await asyncio.sleep(CHECK_EVERY_S)
             checked()
             if self._guard.measured([disk.usage(folder) for folder in folders]):
                 self._moded()
+
+    def _warn(self, folders: Sequence[str], before: Sequence[str]) -> list[str]:
+        """Tell of disks that fill up, once until they have room again. Returns the folders on them."""
+        usages = dict(zip(folders, self._guard.usages, strict=True))
+        filling = [folder for folder, usage in usages.items() if self._guard.is_filling(usage)]
+        for folder in filling:
+            if folder not in before:
+                usage = usages[folder]
+                percent = round(100 * (usage.total - usage.free) / usage.total, 1)
+                reason = "at diskUsageThreshold the bookie takes no new entries: make room, or add a bookie"
+                self._events.emit("disk fills up", folder=folder, used_percent=percent, reason=reason)
+        for folder in before:
+            if folder not in filling:
+                self._events.emit("disk has room again", folder=folder)
+        return filling
 
     async def finish(self) -> None:
         """Wait for the checkpoint or collection that is under way, and let no other begin."""

@@ -24,6 +24,7 @@ def settings(**changes: Any) -> BookieSettings:
         ({"bookie_id": "readonly"}, "bookieId"),
         ({"journal_dir": "relative"}, "absolute"),
         ({"disk_usage_threshold": 1.5}, "diskUsageThreshold"),
+        ({"disk_usage_warn_threshold": 0.0}, "diskUsageWarnThreshold"),
         ({"high_priority_spare_bytes": -1}, "minUsableSizeForHighPriorityWrites"),
         ({"session_timeout_s": 0}, "zkTimeout"),
         ({"gc_wait_s": -1}, "gcWaitTime"),

@@ -62,3 +62,10 @@ def test_a_drained_bookie_takes_recovery_alone_also_while_its_disk_is_full() -> 
     assert guard.read_only
     guard.measured([Usage(100 * GIB, 6 * GIB)])
     assert not guard.read_only
+
+
+def test_a_disk_fills_before_it_is_too_full_and_never_later() -> None:
+    guard = DiskGuard(0.95, warn=0.9)
+    assert [guard.is_filling(Usage(100 * GIB, free * GIB)) for free in (4, 9, 10, 50)] == [True, True, False, False]
+    assert DiskGuard(0.5, warn=0.9).is_filling(Usage(100 * GIB, 40 * GIB)), "the bookie is read-only then"
+    assert not DiskGuard(0.95).is_filling(Usage(100 * GIB, 5 * GIB))

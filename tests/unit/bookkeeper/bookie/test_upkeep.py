@@ -19,6 +19,7 @@ from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.state import UNKNOWN, LedgerIdentity
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import DiskFull, StorageError
+from tallystick.runtime.disk import Usage
 from tallystick.sim.disk import Crashed, SimDisk
 
 
@@ -300,3 +301,23 @@ def test_a_crash_while_an_id_changes_hands_leaves_the_old_ledger_or_none_of_it(p
             assert step > 10
             return
     raise AssertionError("it never ended")
+
+
+async def test_a_disk_that_fills_up_is_told_once_until_it_has_room_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "CHECK_EVERY_S", 0.01)
+    usages = {str(home.path / name): Usage(1000, 500) for name in ("journal", "ledgers")}
+    monkeypatch.setattr(home.disk, "usage", lambda folder: usages[folder])
+    async with home.running() as bookie:
+        for _ in range(2):
+            usages[home.settings.ledger_dir] = Usage(1000, 60)
+            await until(lambda: home.heard("disk fills up"))
+            await until(lambda: bookie.guard.usages[1].free == 60)
+            assert not bookie.guard.read_only
+            await asyncio.sleep(0.1)
+            [event] = home.heard("disk fills up")
+            assert (event.fields["folder"], event.fields["used_percent"]) == (home.settings.ledger_dir, 94.0)
+            usages[home.settings.ledger_dir] = Usage(1000, 500)
+            await until(lambda: home.heard("disk has room again"))
+            home.events.clear()
