@@ -285,3 +285,19 @@ async def test_a_slave_without_tls_is_let_in_by_its_address_aloud(
         slave.log.follow(":".join(map(str, master.ha_address or ())))
         await until(lambda: slave.parts.store.end == master.parts.store.end > 0, seconds=20)
         assert await is_closed(master, b"\0\0\1\0")  # that port is for slaves alone
+
+
+async def test_pages_of_metrics_are_served_by_tls(tmp_path: Path, authority: Authority) -> None:
+    async with benched(tmp_path) as bench:
+        settings = bench.settings(tls=server_tls(authority), http_enabled=True, http_port=0)
+        broker = await bench.broker(settings)
+        assert broker.http_address is not None
+        for context, is_served in ((context_of(authority), True), (None, False)):
+            reader, writer = await asyncio.open_connection(*broker.http_address, ssl=context)
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            page = b""
+            with suppress(ConnectionResetError):
+                async with asyncio.timeout(10):
+                    page = await reader.read()
+            writer.close()
+            assert (b"broker_connections" in page) is is_served
