@@ -25,7 +25,7 @@ from tallystick.bookkeeper.bookie.address import Address, wait_for_address
 from tallystick.bookkeeper.bookie.collection import GarbageCollection
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of, is_near
-from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, stored_instance
+from tallystick.bookkeeper.bookie.cookies import folder_of, stored_instance
 from tallystick.bookkeeper.bookie.drains import DrainFile
 from tallystick.bookkeeper.bookie.front import Behind, open_front
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
@@ -35,10 +35,10 @@ from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.listing import LIMBO, Listing, with_properties
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
+from tallystick.bookkeeper.bookie.own_disk import OwnDisk
 from tallystick.bookkeeper.bookie.ports import BookiePorts
 from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.rejoin import Rejoin
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import BookieUpkeep
@@ -137,34 +137,21 @@ class Bookie:
         self.driver = await self._connect(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
         self._stack.push_async_callback(self.driver.close)
         patience_s = 2 * settings.session_timeout_s
-        place = self.driver, outside.disk, self.id, settings.journal_dir, settings.ledger_dir
-        progress = await ProgressRecord.read(self.driver, outside.disk, self._folders, self.id, outside.events)
-        rejoining = Rejoin(*place) if rejoin else None
-        if rejoining is not None:
-            await rejoining.prepare(patience_s)
-            is_bound = False  # to what the metadata knows of its disk
-        elif is_new := await check_cookies(*place, stamping=progress.renew):
-            outside.events.emit("cookie written", bookie=self.id, reason="new bookie, empty folders")
-            is_bound = not is_new
-        else:
-            is_bound = True
-        if is_bound:
-            progress.check()
-        self._stack.push_async_callback(self._say_the_end, progress)
-        await self._open_storage(progress if is_bound else None)
-        instance = stored_instance(outside.disk, settings.ledger_dir) if rejoining is None else rejoining.instance
-        collection = self._open_collection(self.driver, instance)
+        own_disk = await OwnDisk.claim(
+            self.driver, settings, self.id, outside, folders=self._folders, rejoins=rejoin, patience_s=patience_s
+        )
+        self._stack.push_async_callback(self._say_the_end, own_disk.progress)
+        await self._open_storage(own_disk)
+        collection = self._open_collection(self.driver, own_disk.instance)
         await collection.compare()
-        if rejoining is not None:
-            await self._enter_limbo(rejoining)
-        await progress.begin(self.storage.synced_commit)
+        await own_disk.begin(self.storage, self.upkeep.checkpoint)
         await wait_for_address(self.driver, self.id, self._ports.advertised, patience_s, self._report_others)
         await self._listen()
         listing = await self._register(self.driver, replace=not rejoin)
         self._begin(self.upkeep.checkpoints())
         self._begin(collection.runs(settings.gc_wait_s))
         self._begin(self.upkeep.disks(outside.disk, self._folders, partial(self._look, listing)))
-        self._begin(progress.says(lambda: self.storage.synced_commit))
+        self._begin(own_disk.progress.says(lambda: self.storage.synced_commit))
         self._begin(listing.ended())
         if self._fill is not None and self.storage.limbo:
             self._begin(self._fill(self._limbo_bookie()))
@@ -173,15 +160,6 @@ class Bookie:
         """Say how far the disk is when nothing is written to it any more."""
         if self._clean:
             await progress.say(self.storage.synced_commit)
-
-    async def _enter_limbo(self, rejoining: Rejoin) -> None:
-        ledgers = await rejoining.list_ledgers()
-        await rejoining.enter_limbo(self.storage, ledgers)
-        await self.upkeep.checkpoint()
-        rejoining.finish()
-        reason = "the disk may lack what was acknowledged: these ledgers are in limbo until it is fetched"
-        fenced = sum(ledger.key is not None for ledger in ledgers)
-        self._outside.events.emit("bookie rejoins", bookie=self.id, ledgers=len(ledgers), fenced=fenced, reason=reason)
 
     def _limbo_bookie(self) -> LimboBookie:
         worker = self._outside.workers("tally-fill")
@@ -210,8 +188,7 @@ class Bookie:
             make_folder(self._outside.disk, folder_of(folder))
             self._stack.callback(self._outside.disk.lock(folder_of(folder)).release)
 
-    async def _open_storage(self, progress: ProgressRecord | None) -> None:
-        """Open the storage; ``progress`` checks how far its journal is."""
+    async def _open_storage(self, own_disk: OwnDisk) -> None:
         settings, outside = self._settings, self._outside
         self._worker, self._journal_worker = outside.workers("tally-upkeep"), outside.workers("tally-journal")
         self._stack.callback(self._worker.close)
@@ -220,12 +197,11 @@ class Bookie:
         ledgers = os.path.join(folder_of(settings.ledger_dir), "ledgers")
         opening = partial(Storage.open, outside.disk, journal, ledgers, self._storage_settings)
         self.storage = await self._worker.run(lambda: opening(clock=outside.clock, random=outside.random))
-        if progress is not None:
-            try:
-                progress.check(self.storage.synced_commit)
-            except InvalidCookie:
-                await self._worker.run(lambda: self.storage.close(clean=False))
-                raise
+        try:
+            own_disk.check_journal(self.storage.synced_commit)
+        except InvalidCookie:
+            await self._worker.run(lambda: self.storage.close(clean=False))
+            raise
         self.storage.identities.bound_unmade(settings.max_ledgers_without_metadata)
         self._stack.push_async_callback(self._close_storage)
         if (stats := self.storage.replay_stats).commits:
