@@ -24,7 +24,7 @@ from tallystick.errors import MetadataError, MetadataUnavailable, TallyError, Un
 
 PAGE = 64  # ledgers whose metadata is read at once
 MOST_MISSING = 65_536  # entries of a ledger that are found missing at once
-MOST_READS = 32  # entries on their way
+MOST_READS = 64  # entries on their way
 FIRST_READS = 4  # until the size of an entry is known
 READ_BYTES = 1024 * 1024  # aimed at on their way
 LEAST_PAUSE_S, MOST_PAUSE_S = 5.0, 60.0  # between two rounds
@@ -118,18 +118,26 @@ class _Filling:
         """Fetch all that lacks. Raises Unavailable if an entry could not be had."""
         digest, key = Digest.of(metadata.digest_type, metadata.password), master_key(metadata.password)
         first, failed = 0, list[EntryId]()
-        while entries := await self._missing(ledger, metadata, first):
-            first = entries[-1] + 1
-            at = 0
-            while at < len(entries):
-                batch = entries[at : at + self._reads]
-                at += len(batch)
-                bodies = await self._fetch(ledger, metadata, digest, batch)
-                failed += [entry for entry in batch if entry not in bodies]
-                if bodies:
-                    await self._bookie.store(ledger, key, sorted(bodies.items()))
+        storing: asyncio.Future[None] | None = None  # the batch before, which is synced while the next one is fetched
+        try:
+            while entries := await self._missing(ledger, metadata, first):
+                first = entries[-1] + 1
+                at = 0
+                while at < len(entries) and len(failed) < MOST_READS:
+                    batch = entries[at : at + self._reads]
+                    at += len(batch)
+                    bodies = await self._fetch(ledger, metadata, digest, batch)
+                    failed += [entry for entry in batch if entry not in bodies]
+                    if storing is not None:
+                        await storing
+                    storing = asyncio.ensure_future(self._bookie.store(ledger, key, sorted(bodies.items())))
                 if len(failed) >= MOST_READS:
-                    raise _not_had(ledger, failed)
+                    break
+            if storing is not None:
+                await storing
+        finally:
+            if storing is not None:
+                await asyncio.gather(storing, return_exceptions=True)
         if failed:
             raise _not_had(ledger, failed)
 
