@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
@@ -245,3 +246,20 @@ async def test_a_ledger_leaves_limbo_when_no_fragment_names_the_bookie_or_it_is_
         monkeypatch.setattr("tallystick.bookkeeper.repair.fill_core.GONE_S", 0.2)
         await until(lambda: not bookie.storage.limbo)
         assert bookie.counts.filled_entries == 0
+
+
+@pytest.mark.rule("Q7", "Q11")
+async def test_q7_a_writer_that_has_no_other_bookie_goes_on_without_the_one_in_limbo(machines: Machines) -> None:
+    async with tallystick.connect(machines.uri, settings=FAST) as bk:
+        writer = await bk.create_ledger(3, write_quorum=3, ack_quorum=2)
+        await writer.append(b"0")
+        await machines.lose_disk("b0")
+        await writer.append(b"1")
+        bookie = await machines.start("b0", rejoin=True)
+        for number in range(2, 40):
+            assert await writer.append(b"%d" % number) == number
+            await asyncio.sleep(0.05)
+        assert bookie.counts.adds_failed < 20, "it is tried again, and not all the time"
+        await writer.close()
+        await until(lambda: not bookie.storage.limbo)
+        assert bookie.counts.filled_entries == 40
