@@ -63,6 +63,7 @@ bench: setup ## ours and the original in turn; JSON in out/
 	$(PY) bench/micro_batches.py --json out/micro_batches.json
 	$(PY) bench/many_ledgers.py --json out/many_ledgers.json
 	$(PY) bench/stream.py --json out/stream.json
+	$(PY) bench/repair.py --json out/repair.json
 
 demo: ## the main job on real data (ROWS=20000 for a quick look)
 	@$(PYTHON) tools/preflight.py python java

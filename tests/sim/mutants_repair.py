@@ -17,6 +17,31 @@ def _planted(name: str, module: str, old: str, new: str, killer: str = WHOLE) ->
 
 
 REPAIR_MUTANTS = (
+    Mutant(
+        "the metadata names a bookie that has no copy",
+        REPAIR + "ledger_repair.py",
+        "                await copying.write(target, belief, read.frames)\n",
+        "",
+        killer="sim repairs",
+        schedules=12,
+        promise="R1",
+    ),
+    Mutant(
+        "some entries of a place are left out",
+        REPAIR + "copying.py",
+        "            at += count\n",
+        "            at += count + (count == 4)\n",
+        killer="sim repairs",
+        schedules=60,
+        promise="R1",
+    ),
+    Mutant(
+        "a marked ledger is never tried again",
+        REPAIR + "deferrals.py",
+        "return waiting is None or waiting.retry_at <= now",
+        "return waiting is None",
+        killer=WHOLE,
+    ),
     _planted(
         "a bad copy is copied",
         REPAIR + "copying.py",

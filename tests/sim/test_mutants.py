@@ -36,6 +36,7 @@ TIERS = {
     "sim cluster": "cluster",
     "sim ha": "ha",
     "sim metadata": "metadata",
+    "sim repairs": "repairs",
     "sim sinks": "sinks",
     "sim storage": "storage",
     "sim streams": "streams",

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 app = App(name="sim", help="Run production code through seeded faults: whole clusters and brokers, stores.")
 
-Kind = Literal["cluster", "storage", "streams", "sinks", "replication", "metadata", "brokers", "broker-sinks"]
+Kind = Literal[
+    "cluster", "repairs", "storage", "streams", "sinks", "replication", "metadata", "brokers", "broker-sinks"
+]
 _MODULES: dict[Kind, str] = {
     "replication": "ha",
     "broker-sinks": "broker_sinks",

@@ -49,6 +49,11 @@ class Deferrals:
         is_new, waiting.reason = reason != waiting.reason, reason
         return is_new
 
+    def postpone(self, ledger: LedgerId, until: float) -> None:
+        """Leave a ledger alone until then: another worker has it in hand."""
+        waiting = self._ledgers.setdefault(ledger, _Deferral(None, until, until, self._retry_s))
+        waiting.retry_at = until
+
     def keep(self, marked: Collection[LedgerId]) -> None:
         """Forget the ledgers that are marked no more."""
         self._ledgers = {ledger: waiting for ledger, waiting in self._ledgers.items() if ledger in marked}

@@ -109,7 +109,7 @@ class LedgerRepair:
             if isinstance(step, Done):
                 return Repaired()
             if isinstance(step, Wait):
-                return Deferred(step.reason, step.seconds)
+                return Deferred(step.reason, min(step.seconds, self.settings.retry_s))  # it may be closed any moment
             outcome: Outcome | None = None
             if isinstance(step, Copy):
                 outcome = await self._copy(versioned, step.place, bookies)

@@ -91,6 +91,7 @@ class Replicator:
         damaged, hinders no other ledger."""
         try:
             if not await self._tree.lock(ledger, self._name):
+                self._deferrals.postpone(ledger, self._clock.now() + self._settings.poll_s)
                 return
             try:
                 await self._context.driver.sync()

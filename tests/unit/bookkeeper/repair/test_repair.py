@@ -11,6 +11,7 @@ import pytest
 from support.repaired import RepairedCluster
 from tallystick.bookkeeper.metadata.lost_entries import LostTree
 from tallystick.bookkeeper.metadata.store import Create, Update
+from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair.ledger_names import LedgerNames
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -99,7 +100,7 @@ async def test_one_that_comes_back_while_ledgers_are_listed_is_not_marked(
     await asyncio.sleep(5)
     await cluster.down(lost)
     await asyncio.sleep(GRACE_S + 10)
-    assert [event["named"] for event in cluster.heard("ledgers marked")] == [1]
+    assert [(event["named"], event["marked"]) for event in cluster.heard("ledgers marked")] == [(1, 0)]
     assert await cluster.marks() == [] and cluster.heard("replica moved") == []
 
 
@@ -157,6 +158,43 @@ async def test_two_replicators_share_the_work(cluster: RepairedCluster) -> None:
         await cluster.require_whole(ledger)
     moved = cluster.heard("replica moved")
     assert len({(event["ledger"], event["first"]) for event in moved}) == len(moved)
+
+
+async def test_a_ledger_that_another_has_in_hand_is_left_alone_for_a_while(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was tried again and again, in no time."""
+    ledger, tries = await cluster.written(), list[int]()
+    await cluster.tree.mark(ledger, ["b0"], 1)
+    await cluster.tree.lock(ledger, "another")
+    lock = Underreplication.lock
+
+    async def counted(self: Underreplication, ledger: int, holder: str) -> bool:
+        tries.append(ledger)
+        return await lock(self, ledger, holder)
+
+    monkeypatch.setattr(Underreplication, "lock", counted)
+    cluster.repair(poll_s=10.0)
+    await asyncio.sleep(100)
+    assert 5 < len(tries) < 15
+    await cluster.tree.unlock(ledger)
+    await asyncio.sleep(20)
+    assert await cluster.marks() == []
+
+
+async def test_an_open_ledger_that_is_closed_is_repaired_soon(cluster: RepairedCluster) -> None:
+    """It was left alone for as long as if it had stayed open."""
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
+    await writer.append(b"one")
+    lost = writer.metadata.ensemble[0]
+    await cluster.down(lost)
+    cluster.repair(grace_s=0.0, open_grace_s=100_000.0, retry_s=30.0)
+    await asyncio.sleep(1000)
+    assert await cluster.marks() == [writer.id]
+    await writer.close()
+    await asyncio.sleep(40)
+    assert lost not in (await cluster.require_whole(writer.id)).ensemble
 
 
 async def test_a_bad_copy_is_never_copied(cluster: RepairedCluster) -> None:

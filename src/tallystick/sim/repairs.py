@@ -1,0 +1,106 @@
+"""One simulated life of a cluster that is repaired: beside all that ``cluster.py`` has, auditors and replicators.
+
+They work all along, are killed and paused as clients are, and take bookies for lost after a second. When the faults
+have ended and every ledger is closed, a bookie is lost for good: all that it had must be on others, and stay there when
+all lose power at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+from tallystick.bookkeeper.repair.auditor import Auditor
+from tallystick.bookkeeper.repair.replicator import Replicator
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.sim.cluster import CALM_S, MAX_TURNS, ClusterLife
+from tallystick.sim.cluster_faults import ClusterPlan
+from tallystick.sim.cluster_hosts import LedgerClientHost
+from tallystick.sim.failing_disk import with_failing_disks
+from tallystick.sim.life import live
+from tallystick.sim.repairs_judge import RepairJudge
+from tallystick.sim.series import Outcome
+from tallystick.sim.virtual.loop import VirtualLoop
+from tallystick.sim.virtual.trace import Trace
+
+# Whoever writes an open ledger is left alone: the recoveries of this life are those of its plan.
+REPAIR = RepairSettings(
+    grace_s=1.0, open_grace_s=1e9, audit_every_s=5.0, poll_s=0.5, retry_s=0.5, max_retry_s=2.0, batch_entries=4
+)
+REPAIRERS = 2
+REPAIR_S = 120.0  # in which a bookie that is gone for good is replaced
+
+
+def run(seed: int, *, keep_trace: bool = False) -> Outcome:
+    """One schedule."""
+    rng = random.Random(seed)
+    plan = ClusterPlan.draw(rng)
+    # What a bookie says that forgot what it had is another matter (``cluster.py``); and there is a bookie to copy to.
+    plan = replace(plan, damage=None, bookies=plan.bookies + 1)
+    plan = replace(plan, chaos=with_failing_disks(seed, plan.chaos, plan.storm_s))
+    loop = VirtualLoop(max_seconds=plan.storm_s + CALM_S + REPAIR_S, max_turns=4 * MAX_TURNS)
+    trace = Trace(loop.time, keep=keep_trace)
+    trace.note(plan)
+    judge = RepairJudge(seed, trace)
+    judge.stop = loop.stop
+    life = RepairLife(seed, rng=rng, plan=plan, loop=loop, trace=trace, judge=judge)
+    return live(seed, life.live(), loop, trace, judge, "P9")
+
+
+class RepairLife(ClusterLife):
+    """One life; ``live`` it once."""
+
+    _judge: RepairJudge
+
+    async def _storm(self) -> None:
+        self._repairers = [self._repairer(f"repairer{number}") for number in range(REPAIRERS)]
+        if self._random.random() < 0.5:  # one dies, and another comes
+            dies_at = self._random.random() * self._plan.storm_s
+            asyncio.get_running_loop().call_later(dies_at, self._exchange)
+        await super()._storm()
+
+    def _repairer(self, name: str) -> LedgerClientHost:
+        host = self._client(name)
+        task = host.run(lambda client: _repair(client, name))
+        task.add_done_callback(lambda done: self._ended(name, done))
+        return host
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._judge.fail("P9", f"{name} ended with {error!r}")
+
+    def _exchange(self) -> None:
+        self._repairers.pop(0).kill()
+        self._repairers.append(self._repairer("successor"))
+
+    async def _calm(self) -> None:
+        await super()._calm()
+        await self._lose_one()
+
+    async def _lose_one(self) -> None:
+        """Lose a bookie that ledgers name, for good."""
+        await self._await_bookies()
+        named = self._judge.named()
+        there = [host for host in self._bookies if host.id in named and not host.retired]
+        if not there:
+            return
+        host = self._random.choice(there)
+        self._trace.note("lost for good", host.id)
+        host.retired = True
+        host.kill()
+        deadline = self._loop.time() + REPAIR_S
+        while left := self._judge.repairable(host.id):  # until it is made good, or late
+            if self._loop.time() > deadline:
+                self._judge.fail("R3", f"ledgers {left} still name {host.id}, and others have all that it had")
+            await asyncio.sleep(0.5)
+        if host.id in self._judge.named():  # it alone has some entries
+            host.retired = False
+            host.boot()
+
+
+async def _repair(client: BookKeeper, name: str) -> None:
+    context = client.context
+    auditor = Auditor(context.driver, name, REPAIR, context.clock, context.events)
+    await asyncio.gather(auditor.run(), Replicator(client, name, REPAIR).run())
