@@ -19,6 +19,7 @@ from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import MetadataError, NoSuchLedger, TallyError, UsageError
 
 RETRY_S = 1.0  # after the metadata service did not answer
+LEAST_WAIT_S = 0.1  # between two rounds, unless something changed
 MOST_LOOKED_AT = 10_000  # marks of one round
 
 
@@ -34,6 +35,7 @@ class Replicator:
         self._pace = Pace(context.clock, settings.bytes_per_s)
         self._deferrals = Deferrals(settings.retry_s, settings.max_retry_s)
         self._changed = asyncio.Event()
+        self._is_enabled = False
 
     @property
     def waiting(self) -> int:
@@ -49,7 +51,8 @@ class Replicator:
                 try:
                     self._changed.clear()
                     await self._tree.prepare()
-                    if await self._tree.is_enabled():
+                    self._is_enabled = await self._tree.is_enabled()
+                    if self._is_enabled:
                         await self._round()
                 except MetadataError as error:
                     self._events.emit("repair put off", reason=str(error))
@@ -61,8 +64,8 @@ class Replicator:
 
     async def _wait(self) -> None:
         wait_s, due_at = self._settings.poll_s, self._deferrals.wake_at()
-        if due_at is not None:
-            wait_s = min(wait_s, max(due_at - self._clock.now(), 0.0))
+        if due_at is not None and self._is_enabled:
+            wait_s = min(wait_s, max(due_at - self._clock.now(), LEAST_WAIT_S))
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._changed.wait()

@@ -182,6 +182,27 @@ async def test_a_ledger_that_another_has_in_hand_is_left_alone_for_a_while(
     assert await cluster.marks() == []
 
 
+async def test_while_disabled_a_ledger_that_waits_is_left_alone(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it was due, the switch was read again and again, in no time."""
+    ledger = await cluster.written(ensemble=5, write_quorum=5)
+    await cluster.down((await cluster.metadata(ledger)).ensemble[0])
+    cluster.repair(grace_s=0.0)
+    await asyncio.sleep(5)
+    assert cluster.heard("ledger not repaired")
+    await cluster.tree.disable()
+    is_enabled, reads = Underreplication.is_enabled, list[None]()
+
+    async def counted(self: Underreplication) -> bool:
+        reads.append(None)
+        return await is_enabled(self)
+
+    monkeypatch.setattr(Underreplication, "is_enabled", counted)
+    await asyncio.sleep(600)
+    assert len(reads) < 150
+
+
 async def test_an_open_ledger_that_is_closed_is_repaired_soon(cluster: RepairedCluster) -> None:
     """It was left alone for as long as if it had stayed open."""
     client = cluster.client()
