@@ -28,6 +28,7 @@ from tallystick.rocketmq.remoting.security import BrokerSecurity
 from tallystick.rocketmq.remoting.tls import TlsMode, TlsSettings
 from tallystick.runtime import certificates, tls_network
 from tallystick.runtime.machine import this_machine
+from tallystick.runtime.tls import CONNECTION_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ async def test_n5_a_server_with_a_certificate_takes_tls_alone(tmp_path: Path, au
         assert "it did not begin with TLS" in str(bench.told)
         files = server_tls(authority).files
         assert certificates.server_context(files, require_peer=False).minimum_version is ssl.TLSVersion.TLSv1_2
-        assert broker.memory.kept_bytes >= 48 * 1024  # what TLS takes is the server's memory
+        assert broker.memory.kept_bytes >= CONNECTION_BYTES  # what TLS takes is the server's memory
 
 
 async def test_permissive_is_written_and_takes_both(tmp_path: Path, authority: Authority) -> None:
