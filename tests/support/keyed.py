@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.bookies import Peer
+from support.bookies import Peer, adds
 from support.certificates import Authority, Certified, secret_file
 from support.v3_frames import request_v3
 from tallystick.bookkeeper.bookie.bookie import Bookie
@@ -97,3 +97,13 @@ async def show(peer: Peer, plugin: str, client: Exchange, *, number: int = 1) ->
         if not isinstance(answer, v3_responses.AuthResponse):
             return None if answer is None else answer.code
         token = answer.payload
+
+
+def passwords(keys: KeyFiles, **changes: object) -> SecuritySettings:
+    """Authentication without TLS."""
+    return SecuritySettings(**{"users_file": keys.users(), "mechanisms": ("sasl", "scram-sha-256"), **changes})  # type: ignore[arg-type]
+
+
+async def one_add(peer: Peer, ledger: int = 1) -> Code:
+    """Add an entry by version 2."""
+    return await peer.code(adds(ledger, [0]))

@@ -51,12 +51,20 @@ class Gate(Protocol):
         """Return who has shown a secret; None if that one is not let in."""
         ...
 
+    def secret(self, step: Step) -> str:
+        """Return the secret that was shown."""
+        ...
+
     def certificate(self, name: str) -> PeerIdentity | None:
         """Return who has shown a certificate of this common name; None if that does not count here."""
         ...
 
     def admit(self, identity: PeerIdentity, peer: str) -> Wires:
         """Count a peer that came in; return the wires that let it do what it may."""
+        ...
+
+    def lets_in(self, identity: PeerIdentity, secret: str, wires: Wires) -> bool:
+        """Return whether who came in so would come in now, with this secret, and might do the same."""
         ...
 
     def refuse(self, peer: str, reason: str) -> None:
@@ -93,7 +101,18 @@ class Handshake:
         self._plugin = ""
         self._exchange: Exchange | None = None
         self._refused = 0
+        self._identity, self._secret = ANONYMOUS, ""
         self.wires: Wires | None = None
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the peer was known, and would not come in so any more."""
+        return self.wires is not None and not self._gate.lets_in(self._identity, self._secret, self.wires)
+
+    def _admit(self, identity: PeerIdentity) -> Wires:
+        self._identity = identity
+        self.wires = self._gate.admit(identity, self._peer)
+        return self.wires
 
     def encrypted(self, certificate_name: str) -> ServeResult:
         """What comes now was encrypted; ``certificate_name``: of the certificate that the peer has shown, "" if none.
@@ -106,7 +125,7 @@ class Handshake:
             identity = ANONYMOUS
         result = ServeResult.bounded(short=False)
         if identity is not None:
-            self.wires = self._gate.admit(identity, self._peer)
+            self._admit(identity)
         if self._early is not None:
             early, self._early = self._early, None
             if early.header is not None:
@@ -159,8 +178,7 @@ class Handshake:
         operation = head[-1] if is_v3 else head[5] if head[4] else head[7]
         is_ours = operation in (v3.Operation.AUTH, v3.Operation.START_TLS) if is_v3 else operation == v2.Op.AUTH
         if not is_ours and self._may_be_anonymous:
-            self.wires = self._gate.admit(ANONYMOUS, self._peer)
-            result.next_wire = self.wires.spoken(head)
+            result.next_wire = self._admit(ANONYMOUS).spoken(head)
             return False
         if not _HEAD_BYTES - LENGTH_BYTES <= size <= MAX_BYTES:
             raise RemoteProtocolError("a request before the peer is known has no length that it may have", bytes=size)
@@ -270,7 +288,8 @@ class Handshake:
         if self._exchange is None:
             self._exchange, self._plugin = self._gate.exchange(plugin), plugin
         if self._exchange is None and self._may_be_anonymous:
-            self._plugin, self.wires = DISABLED, self._gate.admit(ANONYMOUS, self._peer)
+            self._plugin = DISABLED
+            self._admit(ANONYMOUS)
             return Step(b"")
         if self._exchange is None or plugin != self._plugin:
             return self._failed("AUTH is for a plugin that is not taken here", ends=False)
@@ -281,7 +300,8 @@ class Handshake:
             identity = self._gate.user(plugin, step, self._peer)
             if identity is None:
                 return self._failed("this user is not let in by this plugin")
-            self.wires = self._gate.admit(identity, self._peer)
+            self._secret = self._gate.secret(step)
+            self._admit(identity)
         return step
 
     def _failed(self, reason: str, *, ends: bool = True) -> _Refusal:

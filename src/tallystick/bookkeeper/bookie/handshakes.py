@@ -103,6 +103,8 @@ class Handshakes:
         self.asks_who = bool(settings.mechanisms)
         self.must_authenticate = settings.authenticates
         self.peers = PeerCounts()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
         self._reports = Once()
         self._unknown: Counter[str] = Counter()  # connections by host
         self._ids, self._salts = re.compile(settings.sasl_ids), Salts()
@@ -147,8 +149,10 @@ class Handshakes:
         return TlsConnection(transport, protocol, self._contexts.current(), self._buffer, ready, steps=self._steps)
 
     def close(self) -> None:
-        """Go on with no handshake."""
+        """Go on with no handshake, and look at no file."""
         self._steps.close()
+        if self._timer is not None:
+            self._timer.cancel()
 
     # The gate.
 
@@ -184,11 +188,44 @@ class Handshakes:
             self.peers.count(peer, str(identity), "came")
             if identity is ANONYMOUS:
                 self._counts.anonymous += 1
-        permissions = self._permissions.value() if self._permissions is not None else Permissions()
-        permission = permissions.of(identity)
+        permission = self._permission_of(identity)
         if permission not in self._wires:
             self._wires[permission] = self._wires_for(permission)
         return self._wires[permission]
+
+    def secret(self, step: Step) -> str:
+        """Return the secret as ``Gate`` says."""
+        return self._secrets(step.user)[step.secret]
+
+    def lets_in(self, identity: PeerIdentity, secret: str, wires: Wires) -> bool:
+        """Return what ``Gate`` says."""
+        if identity.kind == "user" and secret not in self._secrets(identity.name):
+            return False
+        return self._wires.get(self._permission_of(identity)) is wires
+
+    def _permission_of(self, identity: PeerIdentity) -> Permission:
+        permissions = self._permissions.value() if self._permissions is not None else Permissions()
+        return permissions.of(identity)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` when the files of users or permissions say something else; until ``close``."""
+        before = self._said
+
+        def look() -> None:
+            nonlocal before
+            now = self._said
+            if any(one is not other for one, other in zip(before, now, strict=True)):
+                before = now
+                changed()
+            self._timer = self._loop.call_later(self._settings.tls_look_s, look)
+
+        self._timer = self._loop.call_later(self._settings.tls_look_s, look)
+
+    @property
+    def _said(self) -> tuple[object, object]:
+        files = self._users, self._permissions
+        users, permissions = (None if file is None else file.value() for file in files)
+        return users, permissions
 
     def refuse(self, peer: str, reason: str) -> None:
         """Count a peer that did not show who it is; say so once for a reason."""

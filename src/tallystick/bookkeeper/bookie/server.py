@@ -90,6 +90,9 @@ class BookieServer:
         self._looks = TurnSteps(LOOKS_EACH_TURN)
         self._ticking: asyncio.TimerHandle | None = None
         self._arena = Arena()
+        self._revoking = TurnSteps(LOOKS_EACH_TURN)
+        if handshakes is not None:
+            handshakes.watch(lambda: self._revoking.run(self._throw_out()))
         self._listener: Listener | None = None
 
     def session(self) -> Session:
@@ -118,6 +121,7 @@ class BookieServer:
             session.abort()
         self._ended.forget_all()
         self._looks.close()
+        self._revoking.close()
         self._freed.close()
         if self._ticking is not None:
             self._ticking.cancel()
@@ -167,6 +171,16 @@ class BookieServer:
         del self._sessions[session]
         self._places.left(session)
         self._counts.connections -= 1
+
+    def _throw_out(self) -> Iterator[None]:
+        """Close the connections of those whose secret is taken away, or who may do something else now."""
+        for session in tuple(self._sessions):
+            if session.is_revoked:
+                self._events.emit(
+                    "connection closed", peer=session.peer, reason="its key or its permission was changed"
+                )
+                session.abort()
+            yield
 
     def _share_buffer(self) -> None:
         """Bound what one read may bring: less with many connections, as all of them may have to hold it."""

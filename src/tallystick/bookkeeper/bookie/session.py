@@ -163,6 +163,11 @@ class Session(asyncio.BufferedProtocol):
             self._transport.abort()
 
     @property
+    def is_revoked(self) -> bool:
+        """Whether its peer would not come in any more as it did."""
+        return self._handshake is not None and self._handshake.is_revoked
+
+    @property
     def gone(self) -> bool:
         """Whether nothing can be sent any more."""
         return self._transport.is_closing()

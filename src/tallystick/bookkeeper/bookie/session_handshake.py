@@ -37,6 +37,11 @@ class SessionHandshake:
         """The wires of a peer that is known."""
         return self.wire.wires if self.wire is not None else None
 
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the peer was known, and would not come in so any more."""
+        return self.wire is not None and self.wire.is_revoked
+
     def end(self) -> None:
         """Leave the place of a stranger. Once or more."""
         self._timer.cancel()

@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.bookies import KEY, Home, Peer, adds, read, talking
-from support.certificates import both, copy_files, secret_file
-from support.keyed import OLD_SECRET, SECRET, START_TLS, USER, KeyFiles, ask_v3, encrypted, show
+from support.keyed import OLD_SECRET, SECRET, START_TLS, USER, KeyFiles, ask_v3, encrypted, one_add, passwords, show
 from support.strangers import OpenGate, serve_all
 from support.v3_frames import adds_v3, read_v3, request_v3
 from support.waiting import until
 from tallystick.bookkeeper.bookie import handshakes, session_handshake
 from tallystick.bookkeeper.bookie.handshake import Handshake
-from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.wire import v2, v3, v3_responses
 from tallystick.bookkeeper.wire.auth import DISABLED, decode_message, encode_message
 from tallystick.bookkeeper.wire.codes import Code
@@ -36,18 +34,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> KeyFiles:
     return KeyFiles.make(tmp_path_factory.mktemp("keys"))
 
 
-def passwords(keys: KeyFiles, **changes: object) -> SecuritySettings:
-    """Authentication without TLS."""
-    return SecuritySettings(**{"users_file": keys.users(), **_SASL, **changes})  # type: ignore[arg-type]
-
-
 def empty_auth(number: int = 1, plugin: bytes = b"sasl") -> bytes:
     return request_v3(v3.AuthRequest, plugin, b"", number=number)
-
-
-async def one_add(peer: Peer, ledger: int = 1) -> Code:
-    """Add an entry by version 2."""
-    return await peer.code(adds(ledger, [0]))
 
 
 # TLS
@@ -297,50 +285,6 @@ async def test_strangers_are_taken_and_counted_where_that_is_written(home: Home,
         rows = bookie.authentication()
         assert [(row["identity"], row["came"]) for row in rows] == [("anonymous", 1), (f"user {USER}", 1)]
         assert bookie.counts.anonymous == 1
-
-
-@pytest.mark.rule("N2")
-async def test_n2_changed_files_count_for_who_comes_next_and_damaged_ones_do_not(home: Home, keys: KeyFiles) -> None:
-    users = keys.users("changing.toml", bookkeeper=("one",))
-    security = passwords(keys, users_file=users, tls_look_s=0.001)
-    async with home.running(security=security) as bookie:
-
-        async def comes(secret: str) -> bool:
-            await asyncio.sleep(0.005)
-            async with talking(bookie) as peer:
-                return await show(peer, "sasl", DigestClient(USER, secret, "cnonce")) == Code.OK
-
-        assert await comes("one")
-        keys.users("changing.toml", bookkeeper=("two", "one"))
-        assert await comes("two") and await comes("one")
-        keys.users("changing.toml", bookkeeper=("two",))
-        assert not await comes("one")
-        secret_file(users, "[users]\nbookkeeper = 'one'\nthis is no TOML")
-        assert await comes("two") and not await comes("one")
-        assert len(home.heard("security file not read")) == 1
-        secret_file(users, "[users]\nbookkeeper = 'one'\n", mode=0o644)
-        assert not await comes("one")
-
-
-async def test_a_changed_certificate_counts_for_new_connections(home: Home, keys: KeyFiles, tmp_path: Path) -> None:
-    other = KeyFiles.make(tmp_path / "other")
-    certificate, key = tmp_path / "now.pem", tmp_path / "now.key"
-
-    copy_files(keys.bookie, certificate, key)
-    trust = both(keys.authority, other.authority, tmp_path / "both.pem")  # of clients meanwhile
-    security = keys.bookie_settings(tls_certificate=str(certificate), tls_key=str(key))
-    async with home.running(security=security) as bookie:
-        old = await encrypted(bookie, keys.context())
-        copy_files(other.bookie, certificate, key)
-        await asyncio.sleep(0.005)
-        with pytest.raises(ssl.SSLError):
-            await encrypted(bookie, keys.context())
-        for context in (other.context(), ssl.create_default_context(cafile=trust)):
-            peer = await encrypted(bookie, context)
-            assert await one_add(peer) == Code.OK
-            await peer.close()
-        assert await one_add(old, 3) == Code.OK
-        await old.close()
 
 
 # Bounds
