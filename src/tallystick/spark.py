@@ -43,7 +43,7 @@ DEFAULTS = {
 }
 
 
-LIBRARIES = ("pyspark", "pyarrow", "pandas")  # Spark itself imports the last two late, and dies
+LIBRARIES = ("pyspark", "pyarrow", "numpy", "pandas")  # Spark itself imports the last ones late, and dies
 
 
 def session(master: str = "local[*]", app_name: str = "tallystick", **conf: object) -> SparkSession:

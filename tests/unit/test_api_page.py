@@ -18,10 +18,10 @@ from tallystick import errors, sync
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 # What the house itself uses of public classes: not promised to anybody else.
 INSIDE = {
-    "BookKeeper": {"context", "stream_context"},
+    "BookKeeper": {"context", "placement", "stream_context"},
     "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac", "give_up"},
     "Position": {"count", "index"},
-    "Stream": {"append_encoded", "end_with_client"},
+    "Stream": {"append_encoded", "check_size", "end_with_client"},
     "Cursor": {"end_with_client"},
     "LedgerReader": {"open"},
     "LedgerMetadata": {"avoiding", "closed", "in_recovery", "with_fragment", "ctime_stored", "ctoken", "has_password"},

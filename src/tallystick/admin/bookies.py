@@ -14,13 +14,13 @@ from tallystick.bookkeeper.bookie.check import CheckReport, check_bookie
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.bookie.drains import DrainFile
-from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD, LIMBO
+from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment, RegisteredBookies, Versioned
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
-from tallystick.bookkeeper.wire.registration import auth_offers
+from tallystick.bookkeeper.wire.registration import LIMBO, auth_offers
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NotFound, Unavailable, UsageError
 from tallystick.runtime.clock import SystemClock

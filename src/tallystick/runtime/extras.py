@@ -14,6 +14,7 @@ INSTALLS = {
     "kazoo": "'kazoo>=2.10'",
     "pyspark": "'pyspark>=4.2,<4.4'",
     "pyarrow": "'pyarrow>=17'",
+    "numpy": "'numpy>=1.26'",
     "pandas": "'pandas>=2.2,<3'",
     "deltalake": "'deltalake>=1.6,<2'",
     "pyiceberg": "'pyiceberg>=0.12,<0.13'",

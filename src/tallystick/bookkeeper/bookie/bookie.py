@@ -32,7 +32,7 @@ from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.handshakes import Handshakes
 from tallystick.bookkeeper.bookie.limbo_bookie import Fill, LimboBookie
 from tallystick.bookkeeper.bookie.limits import DiskGuard
-from tallystick.bookkeeper.bookie.listing import LIMBO, Listing, with_properties
+from tallystick.bookkeeper.bookie.listing import Listing, with_properties
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.own_disk import OwnDisk
@@ -44,6 +44,7 @@ from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import BookieUpkeep
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
+from tallystick.bookkeeper.wire.registration import LIMBO
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import DiskFull, InvalidCookie, StorageError
 from tallystick.runtime.folders import make_folder

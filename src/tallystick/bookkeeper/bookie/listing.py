@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.metadata.driver import BookieRegistration
+from tallystick.bookkeeper.wire.registration import LIMBO
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
 from tallystick.errors import MetadataConflict, MetadataError
 from tallystick.runtime.events import Events
@@ -16,7 +17,6 @@ from tallystick.runtime.events import Events
 _RETRY_S = 1.0
 DELETIONS_WAITING, LEDGERS_AHEAD = "deletionsWaiting", "ledgersAhead"  # properties of the registration
 DRAINED = "drained"  # "true": read-only by hand
-LIMBO = "limbo"  # how many ledgers are in limbo (``limbo.py``); none: 0
 
 
 def with_properties(info: BookieInfo, values: Mapping[str, str]) -> BookieInfo:

@@ -150,7 +150,7 @@ class Stream:
         return self._owner.flow.append(entry)
 
     def check_size(self, size: int) -> None:
-        """Raises UsageError for an entry of so many bytes that no ledger takes."""
+        """Check the size of an entry, in bytes. Raises UsageError where no ledger takes so many."""
         self._owner.flow.check_size(size)
 
     async def append_encoded(self, entry: bytes) -> asyncio.Future[Position]:

@@ -34,6 +34,7 @@ from tallystick.pipeline.stream.relay_driver import RelayPort, StreamOwners
 from tallystick.pipeline.stream.relay_task import EntryMaker, Relay
 from tallystick.pipeline.stream.repeatable_sink import RepeatableFollowingWriter
 from tallystick.pipeline.stream.sink_options import SinkOptions
+from tallystick.pipeline.worker import leave_out_imports
 
 TOKEN = "t" * 32
 
@@ -352,7 +353,7 @@ def test_settings_come_over_as_they_are() -> None:
 def test_what_the_imports_made_is_left_out_of_collections_once(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: len(frozen))
+    leave_out_imports.cache_clear()
     schema = StructType([StructField("value", StringType())])
     options = SinkOptions.parse({"uri": "sqlite:///u", "stream": NAME, "delivery": "at-least-once"}, {}, follows=True)
     for _ in range(2):  # Spark makes a writer for each batch
