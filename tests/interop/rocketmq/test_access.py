@@ -162,7 +162,8 @@ async def test_our_client_signs_at_an_original_broker_over_tls(rocketmq: Java, t
         try:
             broker.spawn()
             await _listening(broker.ports.broker)
-            client = BrokerClientSettings(security=security, topic_wait_s=30.0, send_timeout_s=10.0)
+            # The original registers within ten seconds after it listens; a send waits for half of its time.
+            client = BrokerClientSettings(security=security, topic_wait_s=30.0, send_timeout_s=60.0)
             async with topics(names.address, settings=client) as mq:
                 for number in range(20):
                     await mq.producer("P").send("T", f"m{number}".encode())

@@ -40,7 +40,11 @@ async def _polled_at_the_slave(pair: Pair, kind: str, seconds: float) -> dict[st
     assert polled["count"] == "40"
     await pair.house.admin(f"updateSubGroup -b {pair.master.address} -g made_by_command -r 3")
 
-    await until(partial(_tables_equal, pair.master, slave), seconds, pause=PAUSE_S)
+    unlike: list[str] = []
+    try:
+        await until(partial(_tables_equal, pair.master, slave, unlike), seconds, pause=PAUSE_S)
+    except AssertionError:
+        raise AssertionError(f"the slave's tables are not its master's within {seconds} s: {unlike}") from None
     assert set(await pair.send(40)) == {"SEND_OK"}
     await pair.copied(slave)
     pair.master.kill()
@@ -52,19 +56,23 @@ async def _polled_at_the_slave(pair: Pair, kind: str, seconds: float) -> dict[st
     return {key: polled[key] for key in SECOND_HALF}
 
 
-def _tables_equal(master: Broker, slave: Broker) -> bool:
-    """Versions too. A slave may have system topics that its master is set not to have."""
+def _tables_equal(master: Broker, slave: Broker, unlike: list[str]) -> bool:
+    """Versions too. ``unlike`` gets what differs. A slave may have system topics that its master is set not to have."""
     theirs, ours = master.table(TOPICS), slave.table(TOPICS)
     topics, copied = theirs.get("topicConfigTable", {}), ours.get("topicConfigTable", {})
     groups = master.table(GROUPS), slave.table(GROUPS)
     offsets = [broker.table(OFFSETS).get("offsetTable", {}) for broker in (master, slave)]
-    return (
-        {name: copied.get(name) for name in topics} == topics
-        and theirs.get("dataVersion") == ours.get("dataVersion")
-        and groups[0] == groups[1] != {}
-        and offsets[0] == offsets[1]
-        and sum(offsets[0].get(f"{TOPIC}@{GROUP}", {}).values()) == 40  # the master has what was polled
-        and TOPIC in topics
-        and f"{TOPIC}@{GROUP}" in offsets[0]
-        and "made_by_command" in groups[0]["subscriptionGroupTable"]
-    )
+    checks = {
+        f"topics {theirs} {ours}": {name: copied.get(name) for name in topics} == topics,
+        f"versions {theirs.get('dataVersion')} {ours.get('dataVersion')}": (
+            theirs.get("dataVersion") == ours.get("dataVersion")
+        ),
+        f"groups {groups}": groups[0] == groups[1] != {},
+        f"offsets {offsets}": offsets[0] == offsets[1],
+        # The master has what was polled.
+        f"polled {offsets[0]}": sum(offsets[0].get(f"{TOPIC}@{GROUP}", {}).values()) == 40,
+        f"topic {topics}": TOPIC in topics,
+        f"group {groups[0]}": "made_by_command" in groups[0].get("subscriptionGroupTable", {}),
+    }
+    unlike[:] = [what for what, holds in checks.items() if not holds]
+    return not unlike

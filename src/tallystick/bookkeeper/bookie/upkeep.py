@@ -165,7 +165,7 @@ class BookieUpkeep:
 
     def _warn(self, folders: Sequence[str], before: Sequence[str]) -> list[str]:
         """Tell of disks that fill up, once until they have room again. Returns the folders on them."""
-        usages = dict(zip(folders, self._guard.usages, strict=True))
+        usages = dict(zip(folders, self._guard.usages, strict=False))  # who drives a bookie by hand may say one
         filling = [folder for folder, usage in usages.items() if self._guard.is_filling(usage)]
         for folder in filling:
             if folder not in before:
