@@ -174,4 +174,25 @@ STREAM_SHELL_MUTANTS = (
         "                self.info = self._doubtful = change.info\n",
         "test_owned_list.py::test_a_change_is_made_once",
     ),
+    _planted(
+        "a deletion condemns nothing (S4)",
+        "catalog.py",
+        "            await self.store.change(Update(self.paths.going(stream, ledger), CONDEMNED, 0))\n",
+        "            await self.store.sync()\n",
+        "test_deletion.py::test_it_deletes_no_ledger_that_an_owner_has_made_and_lists_then",
+    ),
+    _planted(
+        "a new cursor ledger begins empty (S6)",
+        "cursor_store.py",
+        ("            await writer.append(core.encoded())\n        except BaseException:\n"),
+        ("            pass\n        except BaseException:\n"),
+        "test_cursor_store.py::test_the_first_acknowledgement_makes_the_cursor_ledger",
+    ),
+    _planted(
+        "a message whose last chunk is missing is there (S5)",
+        "chunks.py",
+        "        if len(begun.parts) == begun.chunks:\n",
+        "        if len(begun.parts) >= begun.chunks - 1:\n",
+        "test_chunks.py::test_chunks_are_joined_in_order",
+    ),
 )
