@@ -132,6 +132,7 @@ async def test_our_auditor_marks_and_an_original_worker_repairs(make: Make) -> N
     lost = await repairs.lose(ledger)
     await repairs.require_repaired(ledger, lost)
     await repairs.unmarked()
+    assert lost.id not in await repairs.fragments(ledger)
 
 
 async def test_ours_repairs_a_cluster_of_originals(make: Make) -> None:
@@ -143,6 +144,7 @@ async def test_ours_repairs_a_cluster_of_originals(make: Make) -> None:
     if lost.id in await repairs.fragments(written):
         await repairs.require_repaired(written, lost)
     await repairs.unmarked()
+    assert not any([lost.id in await repairs.fragments(ledger) for ledger in (closed, written)])
 
 
 async def test_the_shell_shows_our_marks_and_switches_our_auditor(make: Make) -> None:

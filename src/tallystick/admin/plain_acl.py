@@ -118,10 +118,10 @@ def _user_of(account: Account) -> PlainUser:
 
 
 def _entry(resource: str, perm: str, name: str) -> EntryInfo:
-    known = _PERMS.get(perm.strip())
-    if known is None:
+    rule = _PERMS.get(perm.strip())
+    if rule is None:
         raise UsageError(f"a permission is one of {', '.join(_PERMS)}", accessKey=name, resource=resource)
-    return EntryInfo(resource, known[0], None, known[1])
+    return EntryInfo(resource, rule[0], None, rule[1])
 
 
 def _network(address: str) -> str:

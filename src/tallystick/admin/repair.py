@@ -171,13 +171,13 @@ async def explain(client: LedgerClient, ledger: LedgerId) -> list[PlaceReport]:
         if bookies.find(place.bookie) is None:
             state = "not registered"
         else:
-            found = ReadResult()
+            result = ReadResult()
             for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
-                found.add(await copying.read(entries, lambda entry, bookie=place.bookie: [bookie]))  # type: ignore[misc]
-            if found.missing:
-                state = f"lacks, or has damaged, {_runs(found.missing)}"
-            elif found.unknown:
-                state = f"does not say whether it has {_runs(found.unknown)}"
+                result.add(await copying.read(entries, lambda entry, bookie=place.bookie: [bookie]))  # type: ignore[misc]
+            if result.missing:
+                state = f"lacks, or has damaged, {_runs(result.missing)}"
+            elif result.unknown:
+                state = f"does not say whether it has {_runs(result.unknown)}"
         reports.append(PlaceReport(place.first, place.last, place.bookie, state))
     return reports
 

@@ -91,19 +91,19 @@ class _Checking:
         self._report.damages.append(Damage(what, path))
 
     def _cookies(self, folders: Iterable[str]) -> None:
-        found = list[Folder]()
+        bookie_folders = list[Folder]()
         for folder in folders:
             try:
-                found.append(look(self._disk, folder))
+                bookie_folders.append(look(self._disk, folder))
                 stored_start(self._disk, os.path.join(folder_of(folder), START_FILE))
             except StorageError as error:
                 self._damaged(str(error), folder_of(folder))
-        for each in found:
+        for each in bookie_folders:
             if self._disk.exists(os.path.join(each.path, MARK)):
                 self._damaged("a rejoin was cut short: rejoin again", each.path)
             elif each.cookie is None:
                 self._damaged("there is no cookie", each.path)
-            elif each.cookie != (found[0].cookie or each.cookie):
+            elif each.cookie != (bookie_folders[0].cookie or each.cookie):
                 self._damaged("its cookie is another one than that of the journal's folder", each.path)
 
     def _start(self, settings: StorageSettings, random: Random) -> StorageParts | None:

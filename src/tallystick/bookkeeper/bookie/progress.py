@@ -104,8 +104,8 @@ class ProgressRecord:
     ) -> ProgressRecord:
         """Read what the metadata and the folders have. Raises MetadataError, StorageError."""
         node = await driver.read_progress(bookie)
-        known = Progress() if node is None else Progress.decode(node.value)
-        return cls(driver, disk, folders, bookie, events, known, None if node is None else node.version)
+        progress = Progress() if node is None else Progress.decode(node.value)
+        return cls(driver, disk, folders, bookie, events, progress, None if node is None else node.version)
 
     def _stored(self, path: str) -> int:
         try:
@@ -119,14 +119,13 @@ class ProgressRecord:
         that of its journal, once it is known."""
         if self._damage is not None:
             raise self._damage
-        found = Progress(self._start, self._known.position if position is None else position)
-        if found.is_behind(self._known):
-            known = self._known
+        disk_progress = Progress(self._start, self._known.position if position is None else position)
+        if disk_progress.is_behind(self._known):
             raise InvalidCookie(
                 _BEHIND,
                 bookie=self._bookie,
-                starts=f"{found.start} of {known.start}",
-                position="unread" if position is None else f"{position} of {known.position}",
+                starts=f"{disk_progress.start} of {self._known.start}",
+                position="unread" if position is None else f"{position} of {self._known.position}",
             )
 
     def renew(self) -> None:

@@ -142,7 +142,7 @@ class Underreplication:
         return True
 
     async def unlock(self, ledger: LedgerId) -> None:
-        """Give a lock of this session back."""
+        """Give a lock back that this client has."""
         path = self._lock_path(ledger)
         node = await self._store.get(path)
         if node is not None and node.owner in self._store.owners:
@@ -150,7 +150,7 @@ class Underreplication:
                 await self._store.change(Delete(path, node.version))
 
     async def holds(self, ledger: LedgerId) -> bool:
-        """Returns whether this session has the ledger's lock."""
+        """Returns whether this client has the ledger's lock."""
         node = await self._store.get(self._lock_path(ledger))
         return node is not None and node.owner == self._store.owners[-1]
 
@@ -234,7 +234,7 @@ class Underreplication:
         return sorted(filter(_VOTE.fullmatch, names), key=_number)
 
     async def is_own(self, vote: str) -> bool:
-        """Returns whether a vote is there, and of this session."""
+        """Returns whether a vote is there, and this client's."""
         node = await self._store.get(f"{self._election}/{vote}")
         return node is not None and node.owner == self._store.owners[-1]
 

@@ -85,6 +85,7 @@ async def test_a_ledger_that_was_dropped_as_nothing_was_in_it_is_no_loss(
         async with cluster.client(5).open_stream(NAME) as successor:
             await successor.append(b"%d" % count)
     await until_read(following, count + 1)
+    assert following.rows[-1:] == values(count)
 
 
 async def test_an_entry_that_was_not_read_and_is_gone_with_those_behind_it(
