@@ -1,7 +1,8 @@
 """The memory into which all connections of a server read; what came is copied out at once.
 
 A loop may read of a thousand connections in one turn, of each some dozen times. So once much has come every further
-read of the turn is short, and the last of its connection: the rest stays with the kernel until the next turn.
+read of the turn is short, and the last of its connection: the rest stays with the kernel until the next turn. Many
+bytes are much, and so are many reads that left something: a short read costs almost what a long one does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol
 ARENA_BYTES = 1024 * 1024
 LEAST_READ_BYTES = 8 * 1024  # however many connections share
 TURN_BYTES = 8 * 1024 * 1024  # then reads are short: some ten milliseconds
+TURN_READS = 256  # or so many reads that left something with the kernel: some milliseconds, where thousands share
 SHORT_READ_BYTES = 4 * 1024
 
 
@@ -33,7 +35,7 @@ class Arena:
     def __init__(self) -> None:
         self._all = memoryview(bytearray(ARENA_BYTES))
         self._shared = self.buffer = self._all
-        self._bytes = 0  # since reads were short last: of this turn, or of several
+        self._bytes = self._full_reads = 0  # since reads were short last: of this turn, or of several
         self._is_short = False
         self._resting: list[Reader] = []
 
@@ -46,7 +48,9 @@ class Arena:
     def received(self, nbytes: int, reader: Reader) -> memoryview:
         """So many bytes came. Returns them; the next read overwrites them."""
         self._bytes += nbytes
-        if self._bytes >= TURN_BYTES and not self._is_short:
+        if nbytes == len(self.buffer):
+            self._full_reads += 1
+        if not self._is_short and (self._bytes >= TURN_BYTES or self._full_reads >= TURN_READS):
             self._is_short, self.buffer = True, self._all[:SHORT_READ_BYTES]
             asyncio.get_running_loop().call_soon(self._turn)
         if self._is_short:
@@ -55,7 +59,7 @@ class Arena:
         return self._all[:nbytes]
 
     def _turn(self) -> None:
-        self._is_short, self._bytes, self.buffer = False, 0, self._shared
+        self._is_short, self._bytes, self._full_reads, self.buffer = False, 0, 0, self._shared
         resting, self._resting = self._resting, []
         for reader in resting:
             reader.read_on()

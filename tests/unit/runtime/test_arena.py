@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 
-from tallystick.runtime.arena import ARENA_BYTES, LEAST_READ_BYTES, SHORT_READ_BYTES, TURN_BYTES, Arena
+from tallystick.runtime.arena import (
+    ARENA_BYTES,
+    LEAST_READ_BYTES,
+    SHORT_READ_BYTES,
+    TURN_BYTES,
+    TURN_READS,
+    Arena,
+)
 
 
 class Connection:
     """One with very much to read."""
 
     def __init__(self, arena: Arena) -> None:
-        self._arena, self.is_reading = arena, True
+        self._arena, self.is_reading, self.reads = arena, True, 0
 
     def turn(self) -> int:
         """A loop reads of it in one turn: as long as reads are full, 32 times at most."""
         size = 0
         for _ in range(32):
             if self.is_reading:
+                self.reads += 1
                 size += len(self._arena.received(len(self._arena.buffer), self))
         return size
 
@@ -37,6 +45,29 @@ async def test_a_turn_in_which_much_came_reads_little_more() -> None:
         assert TURN_BYTES <= total_bytes <= TURN_BYTES + 1024 * SHORT_READ_BYTES
         await asyncio.sleep(0)
         assert all(connection.is_reading for connection in connections) and len(arena.buffer) == ARENA_BYTES
+
+
+async def test_where_thousands_share_a_turn_ends_after_so_many_reads() -> None:
+    """Of 4,000 connections each read brings 8 KiB: 1,000 reads came before any was the last of its connection, some 30
+    ms of the loop."""
+    arena = Arena()
+    arena.share(0)
+    connections = [Connection(arena) for _ in range(1024)]
+    for _ in range(3):
+        before = sum(connection.reads for connection in connections)
+        for connection in connections:
+            connection.turn()
+        assert sum(connection.reads for connection in connections) - before <= TURN_READS + len(connections)
+        await asyncio.sleep(0)
+
+
+async def test_reads_that_leave_nothing_are_no_reason_to_rest() -> None:
+    """A thousand producers with a small request each are read as ever."""
+    arena = Arena()
+    connections = [Connection(arena) for _ in range(4 * TURN_READS)]
+    for connection in connections:
+        arena.received(100, connection)
+    assert all(connection.is_reading for connection in connections) and len(arena.buffer) == ARENA_BYTES
 
 
 async def test_what_is_shared_out_counts_from_the_next_turn_where_reads_are_short() -> None:
