@@ -21,19 +21,21 @@ peers that let theirs trickle are there for as long as they like.
 
 To choose is to sort all peers. So once more is held than may be, a ``SPARE`` of the limit is made free: the next bytes
 that come do not cost that again. Thousands may have to go: that is done in steps, some in each turn of the loop, and
-each looks at one peer. What was written may have gone out since it was counted; nobody is closed for that.
+each looks at one peer, or ranks some. What was written may have gone out since it was counted; nobody is closed for
+that.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
 from typing import Generic, TypeVar
 
 SPARE = 1 / 64  # of the limit
+STEP_RANKED = 50  # peers that are ranked in one step: that takes about as long as the end of one
 
 Peer = TypeVar("Peer", bound=Hashable)
 Rank = tuple[float, int]  # who has the highest goes first
@@ -175,7 +177,7 @@ class Budget(Generic[Peer]):
         while self.held_bytes > enough:
             reason = self._fullest()
             if reason not in candidates:
-                candidates[reason] = self._ranked(reason)
+                candidates[reason] = yield from self._ranked(reason)
             if not candidates[reason]:
                 return
             before, peer = candidates[reason].pop()
@@ -201,13 +203,19 @@ class Budget(Generic[Peer]):
         }
         return max(sums, key=sums.__getitem__)
 
-    def _ranked(self, reason: CloseReason) -> list[tuple[Rank, Peer]]:
+    def _ranked(self, reason: CloseReason) -> Generator[None, None, list[tuple[Rank, Peer]]]:
         peers: dict[CloseReason, Iterable[Peer]] = {
             CloseReason.UNSENT: self._unsent,
             CloseReason.UNFINISHED: self._unfinished,
             CloseReason.KEPT: self._kept_sizes,
         }
-        ranked = [(rank, peer) for peer in peers[reason] if (rank := self._rank(peer, reason)) is not None]
+        ranked = []
+        for number, peer in enumerate(list(peers[reason]), 1):
+            rank = self._rank(peer, reason)
+            if rank is not None:
+                ranked.append((rank, peer))
+            if number % STEP_RANKED == 0:
+                yield
         return sorted(ranked, key=itemgetter(0))
 
     def _rank(self, peer: Peer, reason: CloseReason) -> Rank | None:
