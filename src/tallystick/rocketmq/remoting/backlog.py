@@ -4,6 +4,9 @@ A peer can put thousands of requests into one read. Those for which a turn has n
 each peer in turn (``runtime/turn_order.py``), in the order in which the peer sent them. While one of a peer's waits, no
 more is read from it; while the peer does not take its responses, none of its requests is served. So what it makes a
 server hold is bounded by what one read brings, and by what one turn answers.
+
+While some wait, the turn's time is theirs: what comes waits behind them. Else a turn had the time twice, for those that
+come and for those that wait.
 """
 
 from __future__ import annotations
@@ -39,21 +42,28 @@ class Backlog:
         self._late: dict[Link, deque[Command]] = {}
         self._order: TurnOrderCore[Link] = TurnOrderCore()  # of these
         self._handle: asyncio.Handle | None = None
+        self._turn_is_next = False  # in the next turn of the loop those that wait are served
 
     def __len__(self) -> int:
         return sum(map(len, self._late.values()))
 
     def received(self, requests: Iterable[tuple[Link, Command]]) -> None:
-        """Serve requests while there is time; earlier ones of the same peer go first."""
+        """Serve requests while there is time, and none waits; earlier ones of the same peer go first."""
+        if self._turn_is_next:
+            for link, command in requests:
+                self._put_off(link, command)
+            return
         self._begin()
-        ends = self._clock.now() + TURN_S
+        ends, is_late = self._clock.now() + TURN_S, False
         for link, command in requests:
             if link in self._late or self._clock.now() >= ends:
+                is_late = is_late or link not in self._late
                 self._put_off(link, command)
             else:
                 self._serve(link, command)
         self._end()
-        self._continue_later(0.0)
+        if is_late or self._handle is None:
+            self._continue_later(0.0)
 
     def close(self) -> None:
         """Drop the requests that wait."""
@@ -69,11 +79,14 @@ class Backlog:
         link.busy(+1)
 
     def _continue_later(self, pause_s: float) -> None:
-        if self._late and self._handle is None:
+        if self._late:
+            if self._handle is not None:  # it pauses for peers that take no responses, and others wait now
+                self._handle.cancel()
+            self._turn_is_next = not pause_s
             self._handle = self._loop.call_later(pause_s, self._turn) if pause_s else self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._handle = None
+        self._handle, self._turn_is_next = None, False
         self._begin()
         ends = self._clock.now() + TURN_S
         full: list[Link] = []  # their peers take no responses
