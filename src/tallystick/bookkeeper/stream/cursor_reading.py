@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
@@ -60,6 +60,7 @@ class CursorReading:
         self._steps: AsyncGenerator[_Step, None] | None = None
         self._messages: deque[StreamMessage] = deque()  # that were read, and are not delivered yet
         self._next = self.at  # what is read next
+        self._is_decoding = False  # an entry: some of it, and not all, is in the decoder
         self._set_count = self._started_count = 0  # how often ``at`` was set, and what the generator knows of
         self._stopping: asyncio.Task[None] | None = None
 
@@ -137,15 +138,23 @@ class CursorReading:
             self.at = _behind(taken[-1])
         return taken
 
-    async def _begin_anew(self, undelivered: Iterable[StreamMessage] = ()) -> None:
-        """Read from ``at`` on, and before it what messages need that are not complete, or not delivered."""
+    async def _begin_anew(self, undelivered: Sequence[StreamMessage] = ()) -> None:
+        """Read from ``at`` on, and before it what messages need that are not complete, or not delivered.
+
+        Whoever waited for an entry, and no longer does, has them all: what was begun may never be complete, and very
+        many entries ago. Then only the reading ends.
+        """
         await self._end_generator()
+        is_same = self._started_count == self._set_count
+        if is_same and not (self._is_decoding or self._messages or undelivered):
+            return
         firsts: list[Position] = []
-        if self._started_count == self._set_count:
+        if is_same:
             firsts = [message.chunks[0] for message in (*undelivered, *self._messages) if message.chunks]
             firsts += [] if self._decoder.first_chunk is None else [self._decoder.first_chunk]
             firsts = [each for each in firsts if not self._core.is_acked(each)]
         self._messages.clear()
+        self._is_decoding = False
         self._decoder = self._new_decoder(self._damaged, self._walk.entry, read_before=self.at)
         self._next, self._started_count = min([self.at, *firsts]), self._set_count
 
@@ -233,7 +242,7 @@ class CursorReading:
                 core.learned(entry.ledger, entry.id + 1)
                 if not core.is_acked(at):
                     first_index = max(start.batch_index, 0) if at == start.of_entry else 0
-                    has_messages = False
+                    has_messages, self._is_decoding = False, True
                     steps = await decoder.steps(entry, first_index)
                     while True:
                         for messages in steps:
@@ -245,6 +254,7 @@ class CursorReading:
                     steps, messages = (), []  # not kept while the next entry is waited for
                     if not has_messages and not first_index:
                         core.ack(at)  # a marker of a broker: nobody gets it, so nobody acknowledges it
+                    self._is_decoding = False
                 del entry
                 yield _Step(at, [], True)
 

@@ -34,7 +34,7 @@ async def test_the_chunks_of_a_message_are_acknowledged_with_it(stream: Stream, 
             assert await drain(cursor) == "h"
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
-                    await cursor.read()  # all is read again from the first chunk on, but not delivered
+                    await cursor.read()  # and nothing is delivered again
             assert await drain(cursor) == ""
             await cursor.ack(plain)
             await owner.append(parts[2])
@@ -168,3 +168,35 @@ async def test_a_message_that_is_delivered_is_not_acknowledged_when_chunks_befor
         assert await drain(cursor) == "b1234567" and cursor.backlog == 4
     async with cursors.open(NAME, "billing") as again:
         assert await drain(again) == "a1234567b1234567"
+
+
+async def test_a_read_that_was_given_up_reads_nothing_again_for_a_message_that_is_not_complete(
+    stream: Stream, cursors: Cursors
+) -> None:
+    """The producer of its chunks may be dead. Who reads with a time limit read all since then again and again: up to a
+    million entries, and got no new message when that took longer."""
+    await stream.close()
+    dead = chunk_entries(b"01234567", 4)
+    writer = cursors._context.ledgers
+    async with writer.open_stream(NAME, settings=StreamSettings(entry_format="raw")) as owner:  # type: ignore[attr-defined]
+        first = await owner.append(dead[0])
+        last = [await owner.append(pulsar_entry(b"h")) for _ in range(20)][-1]
+        await asyncio.sleep(0.3)  # the LAC
+        async with cursors.open(NAME, "billing", start=first) as cursor:
+            assert await drain(cursor) == "h" * 20
+            starts: list[Position] = []
+            read = cursor._reading._read
+
+            def counted(start: Position) -> object:
+                starts.append(start)
+                return read(start)
+
+            cursor._reading._read = counted  # type: ignore[assignment, method-assign]
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await cursor.read()
+            assert len(starts) >= 2 and min(starts) > last
+            await owner.append(dead[1])
+            (message,) = await cursor.read()
+            assert message.data == b"01234567" and message.chunks == (first,), "what had come of it was kept"
