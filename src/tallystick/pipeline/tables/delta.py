@@ -14,7 +14,6 @@ two commits with one application's that begin at the same version the second is 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import Unavailable, UsageError
 from tallystick.pipeline.tables.record import TableRecord, query_halves, query_of_halves
-from tallystick.pipeline.tables.target import CommitLost, TableState
+from tallystick.pipeline.tables.target import CommitLost, TableState, error_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from tallystick.pipeline.tables.files import WrittenFile
 
-_DRAWN = re.compile(r"\x1b\[[\d;]*m|↳")  # in errors of the library: colours and arrows, over many lines
-_MOST_CHARACTERS = 300  # of one that are shown
 _MIN_LOG_NAME = 20 + len(".json")
 
 
@@ -88,9 +85,8 @@ class DeltaTarget:
         except TableNotFoundError:
             raise
         except (DeltaError, OSError) as error:
-            words = " ".join(_DRAWN.sub(" ", str(error)).split())[:_MOST_CHARACTERS]
             kind = UsageError if isinstance(error, DeltaError) else Unavailable
-            raise kind(f"the table cannot be opened at this place: {words}", table=self.name) from error
+            raise kind(f"the table cannot be opened at this place: {error_words(error)}", table=self.name) from error
 
     def commit(self, files: Sequence[WrittenFile], new: pa.Schema, application: str, written: TableRecord) -> str:
         from deltalake import CommitProperties, Transaction

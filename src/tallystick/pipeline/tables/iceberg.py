@@ -8,14 +8,15 @@ since it was read. The snapshot says the batch, too, for who looks at it; snapsh
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tallystick.errors import CorruptRecord, UsageError
+from tallystick.errors import CorruptRecord, TallyError, Unavailable, UsageError
 from tallystick.pipeline.tables.arrow_types import with_columns
 from tallystick.pipeline.tables.record import TableRecord
-from tallystick.pipeline.tables.target import CommitLost, TableState
+from tallystick.pipeline.tables.target import CommitLost, TableState, error_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +49,8 @@ class IcebergTarget:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
-            self._table = table = self._catalog().load_table(self._identifier)
+            with self._catalog_errors():
+                self._table = table = self._catalog().load_table(self._identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         return TableState(
@@ -63,9 +65,13 @@ class IcebergTarget:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         namespace = self._identifier.rpartition(".")[0]
-        self._catalog().create_namespace_if_not_exists(namespace)
+        with self._catalog_errors():
+            self._catalog().create_namespace_if_not_exists(namespace)
         try:
-            with self._catalog().create_table_transaction(self._identifier, schema=schema) as transaction:
+            with (
+                self._catalog_errors(),
+                self._catalog().create_table_transaction(self._identifier, schema=schema) as transaction,
+            ):
                 if partitions:
                     with transaction.update_spec() as spec:
                         for name in partitions:
@@ -143,6 +149,33 @@ class IcebergTarget:
                     table=self.name,
                 ) from error
         return self._opened
+
+    @contextmanager
+    def _catalog_errors(self) -> Iterator[None]:
+        """Raises UsageError for a catalog, or a name, that can have no table, Unavailable for one that does not answer.
+        What the callers know passes."""
+        from pyiceberg import exceptions
+        from sqlalchemy.exc import OperationalError
+
+        try:
+            yield
+        except (
+            TallyError,
+            exceptions.NoSuchTableError,
+            exceptions.NoSuchNamespaceError,
+            exceptions.CommitFailedException,
+            exceptions.TableAlreadyExistsError,
+        ):
+            raise
+        except Exception as error:
+            silent = (OSError, OperationalError, exceptions.ServerError, exceptions.ServiceUnavailableError)
+            wrong = (ValueError, FileNotFoundError, NotADirectoryError, PermissionError)
+            kind = Unavailable if isinstance(error, silent) and not isinstance(error, wrong) else UsageError
+            raise kind(
+                f"the table cannot be opened in its catalog: {error_words(error)}. Are the properties of the catalog "
+                "(type, uri, warehouse) and the name of the table right?",
+                table=self.name,
+            ) from error
 
 
 def _key(application: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from tallystick.pipeline.tables.files import WrittenFile
 
 FORMS = "delta:PATH, iceberg:NAMESPACE.TABLE or parquet:PATH"
+
+
+_DRAWN = re.compile(r"\x1b\[[\d;]*m|↳")  # in errors of libraries: colours and arrows, over many lines
+_MOST_CHARACTERS = 300  # of one that are shown
 
 
 class CommitLost(Exception):
@@ -65,3 +70,8 @@ def split_target(text: str) -> tuple[str, str]:
     if not colon or not place or kind not in ("delta", "iceberg", "parquet"):
         raise UsageError(f"a target is {FORMS}", given=text)
     return kind, place
+
+
+def error_words(error: Exception) -> str:
+    """Returns what an error of a library says, in one line that is not too long."""
+    return " ".join(_DRAWN.sub(" ", str(error)).split())[:_MOST_CHARACTERS] or type(error).__name__

@@ -241,6 +241,37 @@ def test_iceberg_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         IcebergTarget("demo.t", {}).load("a")
 
 
+@pytest.mark.parametrize(
+    ("catalog", "identifier"),
+    [
+        ({"type": "sql", "uri": "foo"}, "demo.t"),
+        ({"type": "sql", "uri": "nosuch://x/y"}, "demo.t"),
+        ({"type": "glue"}, "demo.t"),
+        ({"type": "sql", "uri": "sqlite:///HERE/c.db", "warehouse": "file:///proc/nowhere"}, "demo.t"),
+        ({"type": "sql", "uri": "sqlite:///HERE/c.db", "warehouse": "nosuch://x"}, "demo.t"),
+        ({"type": "sql", "uri": "sqlite:///HERE/c.db", "warehouse": "file://HERE/w"}, "demo.part.t"),
+        ({"type": "sql", "uri": "sqlite:///HERE/c.db", "warehouse": "file://HERE/w"}, ".t"),
+    ],
+)
+def test_a_catalog_or_a_name_that_can_have_no_table_is_told_in_one_line(
+    tmp_path: Path, catalog: dict[str, str], identifier: str
+) -> None:
+    target = IcebergTarget(identifier, {key: value.replace("HERE", str(tmp_path)) for key, value in catalog.items()})
+    with pytest.raises(UsageError, match=r"cannot be opened in its catalog: .+ right") as refused:
+        target.load("a")
+        target.create(SCHEMA, [])
+    assert "\n" not in str(refused.value) and f"table=iceberg:{identifier}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "catalog", [{"type": "rest", "uri": "http://127.0.0.1:1"}, {"type": "sql", "uri": "sqlite:////proc/nowhere/c.db"}]
+)
+def test_a_catalog_that_does_not_answer_is_unavailable(catalog: dict[str, str]) -> None:
+    with pytest.raises(Unavailable, match=r"cannot be opened in its catalog: .{1,300}\. Are the") as refused:
+        IcebergTarget("demo.t", catalog).load("a")
+    assert "\n" not in str(refused.value)
+
+
 def test_a_property_of_somebody_else_is_no_record(tmp_path: Path) -> None:
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
     target = IcebergTarget("demo.t", catalog)
