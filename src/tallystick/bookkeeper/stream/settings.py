@@ -11,6 +11,7 @@ from tallystick.runtime.arguments import check_settings, instance, number, text,
 FORMATS = ("pulsar", "raw")
 POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 UNLIMITED = -1
+MAX_LEASE_S = 86_400  # whoever takes over from a process that died waits so long
 
 Seconds = float  # or UNLIMITED
 Bytes = int
@@ -90,5 +91,7 @@ class StreamClientSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.lease_s > MAX_LEASE_S:
+            raise UsageError(f"lease_s is at most {MAX_LEASE_S}, a day", given=self.lease_s)
         text(self.owner, "owner")
         instance(self.stream, StreamSettings, "stream")

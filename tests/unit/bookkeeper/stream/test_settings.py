@@ -40,6 +40,8 @@ def test_settings_of_a_stream(wrong: dict[str, Any]) -> None:
     "wrong",
     [
         {"lease_s": 0},
+        {"lease_s": 1e300},
+        {"lease_s": 86_401},
         {"owner": b"me"},
         {"stream": {}},
         {"max_entries_per_cursor_ledger": 0},
