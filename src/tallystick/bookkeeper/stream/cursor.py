@@ -20,7 +20,7 @@ from tallystick.bookkeeper.stream.leases import Lease, Leases
 from tallystick.bookkeeper.stream.messages import StreamMessage
 from tallystick.bookkeeper.stream.turn_work import TurnWork
 from tallystick.bookkeeper.wire.stream_values import Position
-from tallystick.errors import PositionTrimmed, StreamClosed, StreamFenced, TallyError, UsageError
+from tallystick.errors import NoSuchPosition, PositionTrimmed, StreamClosed, StreamFenced, TallyError, UsageError
 from tallystick.runtime.arguments import instance, items, whole
 from tallystick.runtime.loops import check_loop
 
@@ -179,11 +179,14 @@ class Cursor:
         self._require_open()
         if isinstance(what, Position):  # which is a tuple
             raise UsageError("ack_batch takes several positions: give one to ack", given=str(what))
-        places = await self._places.of(items(what, "what", "a list of messages or positions"))
-        self._require_open()
-        for number, place in enumerate(places, 1):
-            await others_turn(number)
-            self._core.require(place.position, place.batch_size)
+        try:
+            places = await self._places.of(items(what, "what", "a list of messages or positions"))
+            self._require_open()
+            for number, place in enumerate(places, 1):
+                await others_turn(number)
+                self._core.require(place.position, place.batch_size)
+        except NoSuchPosition as error:
+            raise self._named(error) from None
         for number, place in enumerate(places, 1):
             await others_turn(number)
             self._core.ack(place.position, place.batch_size)
@@ -195,10 +198,17 @@ class Cursor:
         if self._acks_turn.did(1):
             await self._acks_turn.wait()
         self._require_open()
-        *_, last = await self._places.of([what])
-        self._require_open()
-        self._core.ack_up_to(last.position, last.batch_size)
+        try:
+            *_, last = await self._places.of([what])
+            self._require_open()
+            self._core.ack_up_to(last.position, last.batch_size)
+        except NoSuchPosition as error:
+            raise self._named(error) from None
         await self._save()
+
+    def _named(self, error: NoSuchPosition) -> NoSuchPosition:
+        """Returns the error of the core, which knows of no names, with those of stream and cursor."""
+        return NoSuchPosition(error.message, **{**error.fields, "stream": self.stream, "cursor": self.name})
 
     def _list_changed(self) -> None:
         """The owner of the stream may have let messages expire."""

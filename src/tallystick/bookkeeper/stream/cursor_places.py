@@ -109,7 +109,12 @@ class CursorPlaces:
             raise NoSuchPosition(stream=self._list.stream, position=position)
         size = await self._read_size(position)
         if position.batch_index >= size:
-            raise NoSuchPosition("this entry has not so many messages", position=position, messages=max(size, 1))
+            raise NoSuchPosition(
+                "this entry has not so many messages",
+                stream=self._list.stream,
+                position=position,
+                messages=max(size, 1),
+            )
         return Place(position, size)
 
     async def at_time(self, time: datetime | int | None) -> Place:

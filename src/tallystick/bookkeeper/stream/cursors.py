@@ -29,6 +29,7 @@ from tallystick.bookkeeper.stream.leases import Lease
 from tallystick.bookkeeper.stream.messages import ENTRY_FORMATS, EntryDecoder, ReadAgain
 from tallystick.bookkeeper.stream.names import cursor_name, stream_name
 from tallystick.bookkeeper.stream.opening import require_ours
+from tallystick.bookkeeper.stream.places import position_of
 from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES, StreamReaders
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, Position
@@ -75,8 +76,8 @@ class Cursors:
             raise UsageError("this cursor has the numbers of appends, and no place: it is opened by nobody", cursor=id)
         for value, what in ((durable, "durable"), (create, "create"), (takeover, "takeover")):
             instance(value, bool, what)
-        if not isinstance(start, tuple) and start not in ("beginning", "end"):
-            Position.parse(instance(start, str, "start"))
+        if start not in ("beginning", "end"):
+            position_of(start, 'start is "beginning", "end", a Position, or a text "ledger:entry"; seek takes a time')
         if entry_format not in ENTRY_FORMATS:
             raise UsageError(f"entry_format is one of {', '.join(ENTRY_FORMATS)}", given=entry_format)
         is_raw = entry_format == "raw"

@@ -82,13 +82,20 @@ async def test_seeking(stream: Stream, cursors: Cursors) -> None:
         assert cursor.backlog == 7
 
 
+@pytest.mark.parametrize("wrong", ["middle", "", 5, None, (1, 2), "\u0663:0"])
+async def test_a_wrong_start_is_told_what_it_may_be(cursors: Cursors, wrong: Any) -> None:
+    with pytest.raises(UsageError, match='start is "beginning", "end", a Position, or'):
+        cursors.open(NAME, "billing", start=wrong)
+
+
 async def test_a_position_that_does_not_exist_is_no_ack(stream: Stream, cursors: Cursors) -> None:
     async with cursors.open(NAME, "billing") as cursor:
         (first, second) = await cursor.read(2)
         for bad in (Position(first.position.ledger, 3), Position(999, 0)):
             for call in (cursor.ack, cursor.ack_up_to):
-                with pytest.raises(NoSuchPosition):
+                with pytest.raises(NoSuchPosition) as caught:
                     await call(bad)
+                assert caught.value.fields["stream"] == NAME and caught.value.fields["cursor"] == "billing"
         with pytest.raises(NoSuchPosition):
             await cursor.ack_batch([second, Position(999, 0)])
         assert cursor.backlog == 7
