@@ -72,6 +72,10 @@ def _main(arguments: Sequence[str] | None) -> int:
             if isinstance(ended.__context__, BrokenPipeError):  # how rich ends, which prints our help and tables
                 return BROKEN_PIPE
             raise
+        except RuntimeError as error:  # how Python 3.11 ends a class statement that was interrupted, in an import
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                return stopped.status
+            raise
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -188,6 +188,22 @@ def test_an_interrupt_while_the_command_is_being_loaded_is_130(
     assert capsys.readouterr().err == ""
 
 
+def test_an_interrupt_in_a_class_statement_is_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python 3.11 makes a RuntimeError of what ``__set_name__`` raises, and imports have many classes."""
+    error = RuntimeError("Error calling __set_name__ on 'cached_property' instance")
+    error.__cause__ = KeyboardInterrupt()
+
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise error
+
+    monkeypatch.setitem(sys.modules, "tallystick.cli.app", Interrupted("app"))
+    assert cli.main(["ledger", "list"]) == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_next_to_nothing_is_loaded_where_an_interrupt_is_not_caught_yet() -> None:
     """Ctrl-C in the first 70 ms showed a traceback."""
     program = "import sys; import tallystick.cli; print(*sorted(sys.modules))"
