@@ -7,6 +7,7 @@ from sim.mutants import Mutant
 REPAIR = "bookkeeper/repair/"
 CORE = "tests/unit/bookkeeper/repair/test_auditor_core.py"
 WHOLE = "tests/unit/bookkeeper/repair/test_repair.py"
+FINDINGS = "tests/unit/bookkeeper/repair/test_findings.py"
 PLACES = "tests/unit/bookkeeper/repair/test_shortfall.py"
 TREE = "tests/conformance/test_metadata_underreplication.py -k memory"
 ADMIN = "tests/unit/admin/test_repair.py"
@@ -97,10 +98,31 @@ REPAIR_MUTANTS = (
         killer=PLACES,
     ),
     _planted(
-        "a finding is dropped unread",
+        "a mark is dropped unread",
         REPAIR + "steps.py",
         "        if place not in checked:",
         "        if place.slot < 0:",
+    ),
+    _planted(
+        "a finding is dropped unread",
+        REPAIR + "shortfall.py",
+        "entry for first, last in runs for entry in",
+        "entry for first, last in runs[:0] for entry in",
+        killer=FINDINGS,
+    ),
+    _planted(
+        "a finding goes with what was found meanwhile",
+        "bookkeeper/metadata/findings.py",
+        "await self._store.change(Delete(self._path(ledger), version))",
+        "await self._store.change(Delete(self._path(ledger)))",
+        killer=FINDINGS,
+    ),
+    _planted(
+        "a second copy on one bookie is taken for one on another",
+        REPAIR + "steps.py",
+        "    for place in shortfall.doubles(metadata, named):\n        return Copy(place)\n",
+        "",
+        killer=FINDINGS,
     ),
     _planted(
         "the entries of an open fragment are copied",
@@ -166,8 +188,8 @@ REPAIR_MUTANTS = (
     _planted(
         "a bookie that is taken out is not asked for what it alone has",
         REPAIR + "ledger_repair.py",
-        "last = [place.bookie] if place.bookie in self.leaving else []",
-        "last = list[BookieId]()",
+        "own = [] if bookies.find(place.bookie) is None else [place.bookie]",
+        "own = list[BookieId]()",
         killer=ADMIN,
     ),
     _planted(

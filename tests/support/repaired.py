@@ -85,3 +85,8 @@ class RepairedCluster(SmallCluster):
             assert not running.failure.done(), running.failure.result()
             await running.close()
         await super().close()
+
+
+def flipped(entry: bytes) -> bytes:
+    """Return an entry with a bit of its payload flipped."""
+    return bytes(entry[:-1]) + bytes([entry[-1] ^ 1])

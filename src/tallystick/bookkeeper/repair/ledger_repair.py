@@ -85,6 +85,8 @@ class LedgerRepair:
     marked: tuple[BookieId, ...]
     tally: Tally
     leaving: tuple[BookieId, ...] = ()  # registered ones that are to have nothing any more
+    # Of these bookies only these entries are looked at, first and last of each run; all of others.
+    runs: Mapping[BookieId, Sequence[tuple[EntryId, EntryId]]] = field(default_factory=dict)
     checked: list[Place] = field(default_factory=list)
 
     async def run(self, still_s: Mapping[int, float]) -> Outcome:
@@ -151,7 +153,9 @@ class LedgerRepair:
             return Deferred(str(error))
         identity = (await self.placement.identities((target,)))[target]
         copying, belief = self._copying(versioned), Belief((identity,))
-        outcome = await self._transfer(copying, versioned, place, target, belief)
+        # A bookie that stays or leaves is read last; one that is gone cannot be: what it alone has is not unknown.
+        own = [] if bookies.find(place.bookie) is None else [place.bookie]
+        outcome = await self._transfer(copying, versioned, place, target, belief, own)
         if outcome is not None:
             return outcome
         stored = await changes.replace_bookie(
@@ -165,13 +169,17 @@ class LedgerRepair:
         return None
 
     async def _transfer(
-        self, copying: Copying, versioned: VersionedMetadata, place: Place, target: BookieId, belief: Belief
+        self,
+        copying: Copying,
+        versioned: VersionedMetadata,
+        place: Place,
+        target: BookieId,
+        belief: Belief,
+        own: Sequence[BookieId],
     ) -> Outcome | None:
         striping, unreadable = Striping.of(versioned.value), ReadResult()
-        # A bookie that leaves is asked last; one that is gone cannot be: what it alone has is not unknown.
-        last = [place.bookie] if place.bookie in self.leaving else []
         for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
-            read = await copying.read(entries, lambda entry: [*shortfall.others(place, entry, striping), *last])
+            read = await copying.read(entries, lambda entry: [*shortfall.others(place, entry, striping), *own])
             unreadable.add(read)
             if unreadable.unknown:
                 break  # another time
@@ -185,7 +193,8 @@ class LedgerRepair:
         """Make good what a bookie that is there lacks of its place, or has damaged. Returns None to go on."""
         striping, unreadable = Striping.of(versioned.value), ReadResult()
         copying, belief = self._copying(versioned), Belief()
-        for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
+        stripe = shortfall.within(striping.stripe(place.slot, place.first, place.last), self.runs.get(place.bookie))
+        for entries in copying.batches(stripe):
             there = await copying.read(entries, lambda entry: [place.bookie])
             if there.unknown:
                 raise BookieUnavailable("it did not say whether it has its entries", bookie=place.bookie)

@@ -1,12 +1,14 @@
-"""Repair marked ledgers, some at once, each under the original's lock; until it is told to stop."""
+"""Repair marked ledgers, and those with findings of ours, some at once, each under the original's lock."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.metadata.findings import CopyFault, FindingTree, joined
 from tallystick.bookkeeper.metadata.lost_entries import LostTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
@@ -15,7 +17,7 @@ from tallystick.bookkeeper.repair.ledger_repair import Deferred, LedgerRepair, L
 from tallystick.bookkeeper.repair.pace import Pace
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.underreplication import Mark
-from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import MetadataError, NoSuchLedger, TallyError, UsageError
 
 RETRY_S = 1.0  # after the metadata service did not answer
@@ -31,7 +33,7 @@ class Replicator:
         self._context, self._placement, self._name, self._settings = context, client.placement, name, settings
         self._clock, self._events, self._random = context.clock, context.events, context.random
         self._tree = Underreplication(context.driver)
-        self._lost = LostTree(context.driver)
+        self._lost, self._findings = LostTree(context.driver), FindingTree(context.driver)
         self._pace = Pace(context.clock, settings.bytes_per_s)
         self._deferrals = Deferrals(settings.retry_s, settings.max_retry_s)
         self._changed = asyncio.Event()
@@ -45,7 +47,7 @@ class Replicator:
     async def run(self) -> None:
         """Take marks in hand, for ever."""
         watches = [watch(self._changed.set) for watch in (self._tree.watch_marks, self._tree.watch_switches)]
-        watches.append(self._context.driver.watch_bookies(self._changed.set))
+        watches += [self._context.driver.watch_bookies(self._changed.set), self._findings.watch(self._changed.set)]
         try:
             while True:
                 try:
@@ -77,6 +79,7 @@ class Replicator:
             marked.append(ledger)
             if len(marked) == MOST_LOOKED_AT:
                 break
+        marked = list(dict.fromkeys((*marked, *(await self._findings.ledgers())[:MOST_LOOKED_AT])))
         self._deferrals.keep(dict.fromkeys(marked))
         due = [ledger for ledger in marked if self._deferrals.is_due(ledger, self._clock.now())]
         waiting = iter(self._random.sample(due, len(due)))
@@ -98,9 +101,9 @@ class Replicator:
                 return
             try:
                 await self._context.driver.sync()
-                marked = await self._tree.read_mark(ledger)
-                if marked is not None:
-                    await self._repair(ledger, marked)
+                marked, findings = await self._tree.read_mark(ledger), await self._findings.read(ledger)
+                if marked is not None or findings is not None:
+                    await self._repair(ledger, marked, findings)
             finally:
                 await self._tree.unlock(ledger)
         except MetadataError as error:
@@ -128,29 +131,45 @@ class Replicator:
         if not await self._tree.lock(ledger, self._name):
             raise UsageError("another worker has this ledger in hand; see: tally autorecovery status", ledger=ledger)
         try:
-            marked = await self._tree.read_mark(ledger)
-            outcome = await self._outcome(ledger, Mark(bookies), Tally(), leaving)
+            marked, findings = await self._tree.read_mark(ledger), await self._findings.read(ledger)
+            outcome = await self._outcome(ledger, bookies, {}, Tally(), leaving)
             # What is marked of others than these was not looked at.
             seen = not bookies or (marked is not None and set(marked.value.bookies) <= set(bookies))
             if isinstance(outcome, Repaired) and not bookies:
                 await self._lost.forget(ledger)
             if isinstance(outcome, Repaired) and marked is not None and seen:
                 await self._tree.unmark(ledger, marked.version)
+            if isinstance(outcome, Repaired) and findings is not None and not bookies:
+                await self._findings.drop(ledger, findings.version)
             return outcome
         finally:
             await self._tree.unlock(ledger)
 
-    async def _repair(self, ledger: LedgerId, marked: Versioned[Mark]) -> None:
-        tally = Tally()
+    async def _repair(
+        self,
+        ledger: LedgerId,
+        marked: Versioned[Mark] | None,
+        findings: Versioned[tuple[CopyFault, ...]] | None,
+    ) -> None:
+        """Make good what is said of a ledger, and take it away as it was said when the lock was taken: every entry of
+        it was read then."""
+        tally, faults = Tally(), () if findings is None else findings.value
+        bookies = None if marked is None else marked.value.bookies
+        named = () if bookies == () else (*(bookies or ()), *(fault.bookie for fault in faults))
+        whole = [*(bookies or ()), *(fault.bookie for fault in faults if not fault.runs)]
+        runs = {} if bookies == () else _runs_of([fault for fault in faults if fault.bookie not in whole])
         try:
-            outcome = await self._outcome(ledger, marked.value, tally)
+            outcome = await self._outcome(ledger, tuple(dict.fromkeys(named)), runs, tally)
         except MetadataError:
             raise
         except TallyError as error:  # a bookie, or the recovery: another time
             outcome = Deferred(str(error))
         if isinstance(outcome, Repaired):
             await self._lost.forget(ledger)
-            await self._tree.unmark(ledger, marked.version)
+            if marked is not None:
+                await self._tree.unmark(ledger, marked.version)
+            if findings is not None:
+                await self._findings.drop(ledger, findings.version)
             self._events.emit(
                 "ledger repaired",
                 ledger=ledger,
@@ -165,12 +184,27 @@ class Replicator:
             await self._lost.note(ledger, outcome.entries, outcome.bookie, self._clock.wall_ms())
         self._defer(ledger, outcome)
 
-    async def _outcome(self, ledger: LedgerId, mark: Mark, tally: Tally, leaving: tuple[BookieId, ...] = ()) -> Outcome:
+    async def _outcome(
+        self,
+        ledger: LedgerId,
+        bookies: tuple[BookieId, ...],
+        runs: Mapping[BookieId, Sequence[tuple[EntryId, EntryId]]],
+        tally: Tally,
+        leaving: tuple[BookieId, ...] = (),
+    ) -> Outcome:
         still_s = {}
         with suppress(NoSuchLedger):
             version = (await self._context.driver.read_ledger(ledger)).version
             still_s[version] = self._deferrals.seen(ledger, version, self._clock.now())
         repair = LedgerRepair(
-            self._context, self._placement, self._settings, self._pace, ledger, mark.bookies, tally, leaving
+            self._context, self._placement, self._settings, self._pace, ledger, bookies, tally, leaving, runs
         )
         return await repair.run(still_s)
+
+
+def _runs_of(faults: Sequence[CopyFault]) -> dict[BookieId, list[tuple[EntryId, EntryId]]]:
+    """Return the entries of the faults, by bookie, each once."""
+    entries_by_bookie = dict[BookieId, list[tuple[EntryId, EntryId]]]()
+    for fault in faults:
+        entries_by_bookie.setdefault(fault.bookie, []).extend(fault.runs)
+    return {bookie: list(joined(runs)) for bookie, runs in entries_by_bookie.items()}

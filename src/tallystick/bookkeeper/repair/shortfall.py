@@ -6,6 +6,7 @@ that is not CLOSED have no end yet: their entries are nobody's to copy.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +39,21 @@ def places(metadata: LedgerMetadata, bookies: Collection[BookieId] | None = None
             if bookies is None or bookie in bookies:
                 found.append(Place(fragment.first, last, slot, bookie, fragment.bookies))
     return found
+
+
+def doubles(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> list[Place]:
+    """Return the places of these bookies that another place of the same fragment shares its bookie with, but for the
+    first one of each."""
+    return [place for place in places(metadata, bookies) if place.bookie in place.ensemble[: place.slot]]
+
+
+def within(entries: Sequence[EntryId], runs: Sequence[tuple[EntryId, EntryId]] | None) -> Sequence[EntryId]:
+    """Return those of ascending entries that are in these runs, which ascend; all for None."""
+    if runs is None:
+        return entries
+    return [
+        entry for first, last in runs for entry in entries[bisect_left(entries, first) : bisect_right(entries, last)]
+    ]
 
 
 def is_open_at(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> bool:

@@ -3,6 +3,7 @@
 ::
 
     a place of an absent bookie ─▶ Copy to another bookie     of one that is back ─▶ Check, copy in place
+    a second place of a bookie in one fragment ─▶ Copy
     the newest fragment has no end, and names an absent bookie ─▶ Wait until the metadata stood still, then Recover
     nothing of these ─▶ Done
 """
@@ -66,6 +67,8 @@ def next_step(
     named = marked or dict.fromkeys(bookie for fragment in metadata.fragments for bookie in fragment.bookies)
     absent = [bookie for bookie in named if bookie not in registered]
     for place in shortfall.places(metadata, absent):
+        return Copy(place)
+    for place in shortfall.doubles(metadata, named):
         return Copy(place)
     for place in shortfall.places(metadata, named):
         if place not in checked:

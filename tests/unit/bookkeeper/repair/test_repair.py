@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.repaired import RepairedCluster
+from support.repaired import RepairedCluster, flipped
 from tallystick.bookkeeper.metadata.lost_entries import LostTree
 from tallystick.bookkeeper.metadata.store import Create, Update
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
@@ -222,7 +222,7 @@ async def test_a_bad_copy_is_never_copied(cluster: RepairedCluster) -> None:
     ledger = await cluster.written(30, write_quorum=3)
     first, second, third = (await cluster.metadata(ledger)).ensemble
     for entry in (0, 7, 29):
-        cluster.bookies[first].entries[ledger, entry] = _flipped(cluster.bookies[first].entries[ledger, entry])
+        cluster.bookies[first].entries[ledger, entry] = flipped(cluster.bookies[first].entries[ledger, entry])
     await cluster.down(second)
     cluster.repair(grace_s=0.0)
     await asyncio.sleep(30)
@@ -237,7 +237,7 @@ async def test_without_a_good_copy_the_lost_bookie_keeps_its_place(cluster: Repa
     ledger = await cluster.written(30, ensemble=2)
     damaged, lost = (await cluster.metadata(ledger)).ensemble
     for entry in (3, 4, 9):
-        cluster.bookies[damaged].entries[ledger, entry] = _flipped(cluster.bookies[damaged].entries[ledger, entry])
+        cluster.bookies[damaged].entries[ledger, entry] = flipped(cluster.bookies[damaged].entries[ledger, entry])
     await cluster.down(lost)
     cluster.repair(grace_s=0.0)
     await asyncio.sleep(30)
@@ -276,7 +276,7 @@ async def test_damage_on_a_living_bookie_is_made_good_in_place(cluster: Repaired
     ensemble = (await cluster.metadata(ledger)).ensemble
     stored = cluster.bookies[ensemble[0]].entries
     del stored[ledger, 5]
-    stored[ledger, 12] = _flipped(stored[ledger, 12])
+    stored[ledger, 12] = flipped(stored[ledger, 12])
     await cluster.tree.mark(ledger, [ensemble[0]], 1)
     cluster.repair()
     await asyncio.sleep(20)
@@ -392,7 +392,3 @@ async def test_what_the_metadata_has_damaged_hinders_no_other_ledger(cluster: Re
     await asyncio.sleep(60)
     await cluster.require_whole(ledger)
     assert await cluster.marks() == [damaged, unmarked] and not running.failure.done()
-
-
-def _flipped(entry: bytes) -> bytes:
-    return bytes(entry[:-1]) + bytes([entry[-1] ^ 1])

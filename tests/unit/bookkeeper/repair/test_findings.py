@@ -1,0 +1,117 @@
+"""Findings of ours, which an original's worker would drop, and what the replicator makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from support.repaired import RepairedCluster, flipped
+from tallystick.bookkeeper.metadata.findings import CopyFault, FaultKind, FindingTree
+from tallystick.bookkeeper.metadata.store import Update
+from tallystick.bookkeeper.wire import metadata as wire
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.values import Fragment
+
+
+async def test_a_finding_is_made_good_in_place_and_dropped(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(30)
+    ensemble = (await cluster.metadata(ledger)).ensemble
+    stored = cluster.bookies[ensemble[0]].entries
+    del stored[ledger, 5]
+    stored[ledger, 12] = flipped(stored[ledger, 12])
+    tree = FindingTree(cluster.driver)
+    await tree.note(ledger, [CopyFault(FaultKind.MISSING, ensemble[0], ((5, 5),), 1)])
+    await tree.note(ledger, [CopyFault(FaultKind.DAMAGED, ensemble[0], ((12, 12),), 1)])
+    cluster.repair()
+    await asyncio.sleep(20)
+    assert (await cluster.require_whole(ledger)).ensemble == ensemble
+    assert await tree.ledgers() == [] and await cluster.marks() == []
+
+
+async def test_only_the_entries_of_a_finding_are_read(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(30)
+    bookie = (await cluster.metadata(ledger)).ensemble[0]
+    read = list[int]()
+
+    def note(request: object) -> Code | None:
+        if isinstance(request, v2.ReadFrame):
+            read.append(request.entry)
+        return None
+
+    cluster.bookies[bookie].misbehave = note
+    await FindingTree(cluster.driver).note(ledger, [CopyFault(FaultKind.MISSING, bookie, ((5, 6), (9, 9)), 1)])
+    cluster.repair()
+    await asyncio.sleep(20)
+    placed = [entry for entry in (5, 6, 9) if (ledger, entry) in cluster.bookies[bookie].entries]
+    assert sorted(read) == placed != []
+    assert await FindingTree(cluster.driver).ledgers() == []
+
+
+async def test_a_finding_stays_while_its_entry_cannot_be_read(cluster: RepairedCluster) -> None:
+    """A bookie that does not say is not one that has it."""
+    ledger = await cluster.written(30)
+    bookie = (await cluster.metadata(ledger)).ensemble[0]
+    cluster.bookies[bookie].misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.ReadFrame) else None
+    tree = FindingTree(cluster.driver)
+    await tree.note(ledger, [CopyFault(FaultKind.MISSING, bookie, ((3, 3),), 1)])
+    cluster.repair()
+    await asyncio.sleep(100)
+    assert await tree.ledgers() == [ledger] and cluster.heard("ledger not repaired")
+    cluster.bookies[bookie].misbehave = None
+    await asyncio.sleep(700)
+    assert await tree.ledgers() == []
+
+
+async def test_a_ledger_that_an_original_has_in_hand_is_left_alone(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(30)
+    bookie = (await cluster.metadata(ledger)).ensemble[0]
+    tree = FindingTree(cluster.driver)
+    await tree.note(ledger, [CopyFault(FaultKind.MISSING, bookie, ((3, 3),), 1)])
+    await cluster.tree.lock(ledger, "an original")
+    cluster.repair()
+    await asyncio.sleep(60)
+    assert await tree.ledgers() == [ledger]
+    await cluster.tree.unlock(ledger)
+    await asyncio.sleep(20)
+    assert await tree.ledgers() == []
+
+
+async def test_what_is_found_while_it_is_repaired_stays(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await cluster.written(30, write_quorum=3)
+    bookie = (await cluster.metadata(ledger)).ensemble[0]
+    tree, drops = FindingTree(cluster.driver), list[bool]()
+    fault = CopyFault(FaultKind.MISSING, bookie, ((3, 3),), 1)
+    drop = FindingTree.drop
+
+    async def late(self: FindingTree, ledger: int, version: int) -> bool:
+        if not drops:
+            del cluster.bookies[bookie].entries[ledger, 3]
+            await tree.note(ledger, [fault])
+        drops.append(await drop(self, ledger, version))
+        return drops[-1]
+
+    monkeypatch.setattr(FindingTree, "drop", late)
+    await tree.note(ledger, [fault])
+    cluster.repair()
+    await asyncio.sleep(60)
+    assert drops[:2] == [False, True] and await tree.ledgers() == []
+    await cluster.require_whole(ledger)
+
+
+async def test_two_copies_on_one_bookie_become_copies_on_two(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(30, ensemble=2)
+    node = (await cluster.driver.read_ledgers([ledger]))[ledger]
+    metadata = await cluster.metadata(ledger)
+    bookie = metadata.ensemble[0]
+    doubled = wire.encode(replace(metadata, fragments=(Fragment(0, (bookie, bookie)),)))
+    await cluster.store.change(Update(f"/ledgers/00/0000/L{ledger:04d}", doubled, node.version))
+    await FindingTree(cluster.driver).note(ledger, [CopyFault(FaultKind.DOUBLE, bookie, (), 1)])
+    cluster.repair()
+    await asyncio.sleep(30)
+    assert len(set((await cluster.require_whole(ledger)).ensemble)) == 2
+    assert await FindingTree(cluster.driver).ledgers() == []
