@@ -31,7 +31,7 @@ from report import grid
 
 import tallystick
 import tallystick.spark
-from spark import PAYLOAD_BYTES, tree_cpu_seconds
+from spark import PAYLOAD_BYTES, counted_session, tree_cpu_seconds
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
 from tallystick.admin.dev_nodes import DevState
@@ -229,7 +229,7 @@ def measure(quick: bool) -> command.Results:
         state = cluster.up(3, "1+1")
         stack.callback(cluster.down)
         conf = {"spark.driver.memory": "2g", "spark.sql.files.maxPartitionBytes": "4g"}
-        spark = tallystick.spark.session(f"local[{PARTITIONS}]", **conf)
+        spark = counted_session(f"local[{PARTITIONS}]", **conf)
         stack.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
         bench = Bench(state, spark, Path(folder), rows)

@@ -3,10 +3,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from machine import cpu_seconds
 
 import spark
 from spark import CEILING, PAYLOAD_BYTES, Round
@@ -54,3 +56,28 @@ def test_cpu_is_that_of_the_tree_without_what_is_left_out() -> None:
         assert whole - without >= 0.15
     finally:
         child.communicate(b"\n")
+
+
+def test_cpu_of_spark_workers_that_have_ended_counts() -> None:
+    """Spark's daemon sets SIGCHLD to be ignored, and would forget it."""
+    work = """
+import os, signal, time
+import counted_daemon
+counted_daemon.set_handler(signal.SIGCHLD, signal.SIG_IGN)
+if not (worker := os.fork()):
+    while time.process_time() < 0.2: pass
+    os._exit(0)
+while os.path.exists(f"/proc/{worker}"): time.sleep(0.01)
+print(flush=True)
+input()
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(spark.__file__).parent), *sys.path])}
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+    try:
+        assert daemon.stdout is not None
+        daemon.stdout.readline()
+        assert spark.tree_cpu_seconds(daemon.pid, []) - cpu_seconds(daemon.pid) >= 0.15
+    finally:
+        daemon.communicate(b"\n")
