@@ -29,5 +29,5 @@ def _wait(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal = set_handler
+    signal.signal = set_handler  # type: ignore[assignment]  # handlers of any kind, as that takes
     daemon.manager()

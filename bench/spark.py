@@ -80,7 +80,7 @@ def counted_session(master: str, **conf: object) -> SparkSession:
     """A session whose Python workers are counted by ``tree_cpu_seconds`` even when they have ended."""
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    return tallystick.spark.session(master, **{"spark.python.daemon.module": "counted_daemon", **conf})
+    return tallystick.spark.session(master, "bench", **{"spark.python.daemon.module": "counted_daemon", **conf})
 
 
 def workloads(spark: SparkSession, state: DevState, rows: int, folder: str) -> dict[str, DataFrame]:
