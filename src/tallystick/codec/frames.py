@@ -11,6 +11,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import lt
 
 Buffer = bytes | bytearray | memoryview
 
@@ -24,7 +25,8 @@ _STORED_ADD = struct.Struct(">II20s")  # and the entry
 _ENTRY = struct.Struct(">qqqq")
 _ACK = struct.Struct(">20sq")  # all that good responses of one ledger have in common, and the entry
 _ACK_HEAD = struct.Struct(">IIiq")
-_READ = struct.Struct(">IIqq")
+_READ_BYTES = 24  # a plain READ: length and header, ledger, entry
+_READ_HEAD = 20 << 32 | PLAIN_READ
 _ID = struct.Struct(">q")
 _ADD_START = {size: struct.Struct(f">II20s32s{size}s") for size in (0, 4, 8, 20)}  # all before the payload, by digest
 ADD_OK = struct.pack(">III", 24, PLAIN_ADD, 0)
@@ -107,26 +109,30 @@ def ack_adds(run: AddRun) -> bytes:
     return bytes(responses)
 
 
-def scan_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
-    """The plain READs from ``start`` as runs of consecutive entries: (ledger, first, count). And where it stopped.
+def scan_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[tuple[int, array[int]]], int]:
+    """The plain READs from ``start`` as runs of ascending entries of one ledger: (ledger, entries). And where it
+    stopped.
 
     Ids are not judged; a negative entry is a run of its own.
     """
-    runs: list[tuple[int, int, int]] = []
-    whole = start + (end - start) // _READ.size * _READ.size
-    position, current, first, following = start, -1, 0, 0
-    for size, word, ledger, entry in _READ.iter_unpack(memoryview(buffer)[start:whole]):
-        if size != 20 or word != PLAIN_READ:
-            break
-        if entry != following or ledger != current or entry <= 0:
-            if following > first:
-                runs.append((current, first, following - first))
-            current, first = ledger, entry
-        following = entry + 1
-        position += _READ.size
-    if position > start:
-        runs.append((current, first, following - first))
-    return runs, position
+    numbers = array("q")
+    numbers.frombytes(memoryview(buffer)[start : start + (end - start) // _READ_BYTES * _READ_BYTES])
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    heads, ledgers, entries = numbers[0::3], numbers[1::3], numbers[2::3]
+    count = len(heads)
+    if heads.count(_READ_HEAD) < count:
+        count = next(at for at, head in enumerate(heads) if head != _READ_HEAD)
+        ledgers, entries = ledgers[:count], entries[:count]
+    if count and ledgers.count(ledgers[0]) == count and entries[0] >= 0 and all(map(lt, entries, entries[1:])):
+        return [(ledgers[0], entries)], start + count * _READ_BYTES
+    runs: list[tuple[int, array[int]]] = []
+    first = 0
+    for at in range(1, count + 1):
+        if at == count or ledgers[at] != ledgers[first] or not 0 <= entries[at - 1] < entries[at]:
+            runs.append((ledgers[first], entries[first:at]))
+            first = at
+    return runs, start + count * _READ_BYTES
 
 
 def encode_stored_add(master_key: bytes, entry: Buffer, flags: int) -> bytes:

@@ -159,7 +159,7 @@ few = st.integers(-2, 4)
 
 
 @given(st.lists(st.tuples(few, few | ids), max_size=20), st.sampled_from([b"", *OTHERS[1:]]), st.data())
-def test_scan_read_requests_joins_consecutive_entries(
+def test_scan_read_requests_joins_ascending_entries(
     asked: list[tuple[int, int]], behind: bytes, data: st.DataObject
 ) -> None:
     stream = b"head" + b"".join(v2.ReadFrame(ledger, entry).encode() for ledger, entry in asked) + behind
@@ -167,10 +167,11 @@ def test_scan_read_requests_joins_consecutive_entries(
     runs, stop = scan_read_requests(stream, 4, end)
     whole = min((end - 4) // 24, len(asked))
     assert stop == 4 + 24 * whole
-    assert [(ledger, first + step) for ledger, first, count in runs for step in range(count)] == asked[:whole]
-    assert all(count == 1 for _, first, count in runs if first < 0)
-    for (ledger, first, count), following in itertools.pairwise(runs):
-        assert following[:2] != (ledger, first + count) or following[1] <= 0
+    assert [(ledger, entry) for ledger, entries in runs for entry in entries] == asked[:whole]
+    assert all(len(entries) == 1 for _, entries in runs if entries[0] < 0)
+    assert all(list(entries) == sorted({*entries}) for _, entries in runs)
+    for (ledger, entries), (next_ledger, next_entries) in itertools.pairwise(runs):
+        assert ledger != next_ledger or entries[0] < 0 or next_entries[0] <= entries[-1]
 
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2, -1]), ids), max_size=6))

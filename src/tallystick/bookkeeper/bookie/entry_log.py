@@ -18,6 +18,7 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.log_index import (
@@ -168,18 +169,26 @@ class EntryLogs:
         return chunk, start + 28, stop
 
     def frames(
-        self, pages: index.Pages, ledger: LedgerId, first: EntryId, count: int, max_bytes: int
+        self, pages: index.Pages, ledger: LedgerId, entries: Sequence[EntryId], max_bytes: int
     ) -> tuple[bytes, int]:
-        """Return stored frames of ``first`` and of entries after it that fit: all of its chunk, if they are as long.
+        """Return stored frames of the first of ascending entries and of those after it that fit: all of its chunk, if
+        they are as long. And how many.
 
         Raises StorageError.
         """
+        first = entries[0]
         location = index.get(pages, first)
         chunk, start = self._locate(location)
+        if chunk[start + 12 : start + 28] != _IDENTITY.pack(ledger, first):
+            return b"", 0
         size = 4 + int.from_bytes(chunk[start : start + 4], "big")
-        count = min(count, 1 + (len(chunk) - start) // size)
-        frame_count = index.neighbours(pages, first, count, location - start + min(len(chunk), start + max_bytes))
-        if frame_count == 0 or chunk[start + 12 : start + 28] != _IDENTITY.pack(ledger, first):
+        entries = entries[: 1 + (len(chunk) - start) // size]
+        end = location - start + min(len(chunk), start + max_bytes)
+        if entries[-1] - first > len(entries) - 1:
+            offsets = [each - location + start for each in index.locations(pages, entries, end)]
+            return _picked(chunk, offsets, max_bytes)
+        frame_count = index.neighbours(pages, first, len(entries), end)
+        if frame_count == 0:
             return b"", 0
         last = index.get(pages, first + frame_count - 1) - location + start
         stop = last + 4 + int.from_bytes(chunk[last : last + 4], "big")
@@ -225,3 +234,32 @@ class EntryLogs:
         for file in self._files.values():
             file.close()
         self._files.clear()
+
+
+def _picked(chunk: bytes, offsets: Sequence[int], max_bytes: int) -> tuple[bytes, int]:
+    """Return the frames of a chunk at ascending offsets: as many as fit, but one at least. And how many."""
+    if _lie_together(chunk, offsets):
+        size = offsets[1] - offsets[0]
+        count = max(1, min(len(offsets), max_bytes // size))
+        return chunk[offsets[0] : offsets[0] + size * count], count
+    frames: list[bytes] = []
+    room = max_bytes
+    for start in offsets:
+        stop = start + 4 + int.from_bytes(chunk[start : start + 4], "big")
+        room -= stop - start
+        if room < 0 and frames:
+            break
+        frames.append(chunk[start:stop])
+    return b"".join(frames), len(frames)
+
+
+def _lie_together(chunk: bytes, offsets: Sequence[int]) -> bool:
+    """Return whether frames of one size are all that is from the first to the last of these: as on a bookie of a
+    striped ledger, which has only some of its entries."""
+    if len(offsets) < 2:
+        return False
+    start, count, size = offsets[0], len(offsets), offsets[1] - offsets[0]
+    if list(offsets) != list(range(start, start + size * count, size)):
+        return False
+    stop, length = start + size * count, (size - 4).to_bytes(4, "big")
+    return all(chunk[start + at : stop : size] == length[at : at + 1] * count for at in range(4))

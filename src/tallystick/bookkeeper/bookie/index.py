@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tallystick.bookkeeper.wire.values import EntryId
 
@@ -25,6 +25,7 @@ SLOT_MASK = PAGE_SLOTS - 1
 PADDING = 16  # so many zeros an entry may cost
 
 Location = int
+_NO_PAGE = array("Q")
 
 
 class Pages(dict[int, "array[int]"]):
@@ -168,6 +169,20 @@ def neighbours(pages: Pages, first: EntryId, count: int, end: Location) -> int:
         foreign = (at for at, location in enumerate(run) if not run[0] <= location <= run[0] | OFFSET_MASK)
         run = run[: next(foreign)]
     return bisect_left(run, end)
+
+
+def locations(pages: Pages, entries: Sequence[EntryId], end: Location) -> array[int]:
+    """Return where ascending entries are, up to the first that is not in the log of the first one before ``end``."""
+    page, base = pages.get(entries[0] >> PAGE_BITS, _NO_PAGE), entries[0] & ~SLOT_MASK
+    first, slots = get(pages, entries[0]), len(page)
+    end = min(end, (first | OFFSET_MASK) + 1)
+    together = array("Q")
+    for entry in entries:
+        location = page[entry - base] if entry - base < slots else get(pages, entry)
+        if not first <= location < end:
+            break
+        together.append(location)
+    return together
 
 
 def _sparse_run(pages: Pages, first: EntryId, count: int) -> array[int]:

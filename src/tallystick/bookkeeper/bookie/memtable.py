@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
@@ -66,27 +66,56 @@ class Run:
         start = self.bounds[place] + ADD_PREFIX
         return self.data[start : min(start + size, self.bounds[place + 1])]
 
-    def consecutive(self, place: int, count: int, max_bytes: int) -> int:
-        """Count how many of ``count`` entries from a place on have ids without a gap and fit; at least 1."""
-        first, start = self.entries[place], self.bounds[place]
-        count = min(count, len(self.entries) - place)
-        if self.entries[place + count - 1] != first + count - 1:
-            # Ascending ids: once one is ahead of its place, all after it are.
-            count = bisect_right(range(count), 0, key=lambda step: self.entries[place + step] - first - step)
-        return max(1, bisect_right(self.bounds, start + max_bytes, place, place + count + 1) - 1 - place)
+    def read(self, place: int, entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
+        """Return the frames for readers of ascending entries, of which the first is at ``place``: as many as are here,
+        and fit, but one at least. And how many."""
+        count = min(len(entries), len(self.entries) - place)
+        together = _same_from_start(self.entries[place : place + count], entries[:count])
+        if together < min(len(entries), _SHORT):
+            return self._picked(place, entries, max_bytes)
+        limit = self.bounds[place] + max_bytes
+        together = max(1, bisect_right(self.bounds, limit, place, place + together + 1) - 1 - place)
+        return self.responses(place, place + together), together
+
+    def _picked(self, place: int, entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
+        """As ``read``, where others lie between them."""
+        frames, bounds = [self.data[self.bounds[place] : self.bounds[place + 1]]], array("Q", (0,))
+        bounds.append(len(frames[0]))
+        for entry in entries[1:]:
+            place = bisect_left(self.entries, entry, place + 1)
+            if place == len(self.entries) or self.entries[place] != entry:
+                break
+            start, stop = self.bounds[place], self.bounds[place + 1]
+            if bounds[-1] + stop - start > max_bytes:
+                break
+            frames.append(self.data[start:stop])
+            bounds.append(bounds[-1] + stop - start)
+        return _responses(b"".join(frames), bounds), len(frames)
 
     def responses(self, start: int, stop: int) -> bytes:
         """Return the frames of the places ``start`` … ``stop`` - 1 for readers."""
-        bounds, count = self.bounds[start : stop + 1], stop - start
-        size = bounds[1] - bounds[0]
-        if count >= _SHORT and bounds == array("Q", range(bounds[0], bounds[0] + size * count + 1, size)):
-            return _same_size_responses(self.data[bounds[0] : bounds[-1]], size, count)
-        data, pack = self.data, _RESPONSE.pack
-        parts: list[bytes] = []
-        for at in range(count):
-            entry = data[bounds[at] + ADD_PREFIX : bounds[at + 1]]
-            parts += (pack(ADD_PREFIX - 4 + len(entry), PLAIN_READ, 0), entry[:16], entry)
-        return b"".join(parts)
+        return _responses(self.data, self.bounds[start : stop + 1])
+
+
+def _same_from_start(stored: array[int], entries: Sequence[EntryId]) -> int:
+    """Count how many of the first of two as long sequences of ascending ids are the same. The first ids are."""
+    count = len(stored)
+    if stored[-1] - stored[0] == entries[-1] - entries[0] == count - 1 or stored == entries:
+        return count
+    return next((at for at, ids in enumerate(zip(stored, entries, strict=True)) if ids[0] != ids[1]), count)
+
+
+def _responses(data: bytes, bounds: array[int]) -> bytes:
+    """Return stored frames, which are ``data[bounds[i]:bounds[i + 1]]``, as frames for readers."""
+    count, size = len(bounds) - 1, bounds[1] - bounds[0]
+    if count >= _SHORT and bounds == array("Q", range(bounds[0], bounds[0] + size * count + 1, size)):
+        return _same_size_responses(data[bounds[0] : bounds[-1]], size, count)
+    pack = _RESPONSE.pack
+    parts: list[bytes] = []
+    for at in range(count):
+        entry = data[bounds[at] + ADD_PREFIX : bounds[at + 1]]
+        parts += (pack(ADD_PREFIX - 4 + len(entry), PLAIN_READ, 0), entry[:16], entry)
+    return b"".join(parts)
 
 
 def _same_size_responses(frames: bytes, size: int, count: int) -> bytes:

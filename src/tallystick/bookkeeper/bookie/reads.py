@@ -6,6 +6,9 @@ the index knows and the disk does not give back is an I/O error: a "no" would le
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
@@ -52,24 +55,23 @@ class EntryReads:
         except StorageError:
             return Code.IO_ERROR, b""
 
-    def read_frames(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
+    def read_frames(self, ledger: LedgerId, entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
         held_ledger = self._ledgers.alive.get(ledger)
-        if held_ledger is None or first < 0 or count < 1:
+        if held_ledger is None or not entries or entries[0] < 0:
             return _NONE
         for table in self._tables.newest_first():
             rows = table.ledgers.get(ledger)
             if rows is None:
                 continue
-            if (hit := rows.find(first)) is not None:
+            if (hit := rows.find(entries[0])) is not None:
                 run, place = hit
-                size = run.consecutive(place, 1 if rows.late else count, max_bytes)
-                return run.responses(place, place + size), size
+                return run.read(place, entries[:1] if rows.late else entries, max_bytes)
             # From its lowest entry on this table has newer versions than what follows.
-            count = min(count, max(1, rows.lowest - first))
-        if not index.get(held_ledger.pages, first):
+            entries = entries[: max(1, bisect_left(entries, rows.lowest))]
+        if not index.get(held_ledger.pages, entries[0]):
             return _NONE
         try:
-            return self._logs.frames(held_ledger.pages, ledger, first, count, max_bytes)
+            return self._logs.frames(held_ledger.pages, ledger, entries, max_bytes)
         except StorageError:
             return _NONE
 
@@ -126,7 +128,7 @@ class EntryReads:
     def _following(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> list[bytes]:
         """Return some entries from ``first`` on, more than one only if they fit; [] if ``first`` cannot be read."""
         # A READ response is longer than an entry in a batch: what fits as those fits.
-        frames, count_read = self.read_frames(ledger, first, count, max_bytes)
+        frames, count_read = self.read_frames(ledger, range(first, first + count), max_bytes)
         if count_read:
             return response_entries(frames, count_read)
         code, data = self.read(ledger, first)

@@ -273,12 +273,12 @@ class Service:
             self.refuse(read, code)
         return ServiceResponse(code, entries, NOW if read.master_key is None else self._storage.newest_commit)
 
-    def read_run(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
+    def read_run(self, ledger: LedgerId, entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
         """Read as ``Storage.read_frames`` does, without a fence. After (b"", 0) ``read`` decides."""
         if self._identities.may_hold_anothers(ledger):
             return b"", 0
         try:
-            frames, count_read = self._storage.read_frames(ledger, first, count, max_bytes)
+            frames, count_read = self._storage.read_frames(ledger, entries, max_bytes)
         except StorageError:
             return b"", 0  # the entry's own read says what is wrong with it
         self._counts.reads += count_read

@@ -17,7 +17,7 @@ what is on the disk). After DiskFull the same commit may be tried again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import records
@@ -198,12 +198,13 @@ class Storage:
         """Return a code and the entry bytes; entry -1 is the highest one stored."""
         return self._reads.read(ledger, entry)
 
-    def read_frames(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
-        """Return stored frames of ``first``, ``first + 1``, … for readers, in one piece, and how many it has.
+    def read_frames(self, ledger: LedgerId, entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
+        """Return stored frames of the first of some ascending entries, of the second, … for readers, in one piece, and
+        how many it has.
 
         Returns (b"", 0) if the fast way does not have them: ``read`` decides.
         """
-        return self._reads.read_frames(ledger, first, count, max_bytes)
+        return self._reads.read_frames(ledger, entries, max_bytes)
 
     def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[Code, list[bytes]]:
         """Return entries from ``first`` on without a gap, as many as fit into ``max_bytes`` of response, at least one.

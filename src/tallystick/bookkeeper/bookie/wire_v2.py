@@ -121,24 +121,23 @@ class WireV2:
                 result.add_response(response, run_response.commit if code == Code.OK else NOW)
 
     def _read_run(self, data: bytes, start: int, end: int, result: ServeResult, has_time: Callable[[], bool]) -> bool:
-        """Serve plain READs of consecutive entries: those that lie together leave the storage as finished frames."""
+        """Serve plain READs of ascending entries: those that lie together leave the storage as finished frames."""
         if Permission.READ not in self._permission:
             return False
         runs, _ = scan_read_requests(data, start, min(end, start + _SCAN_BYTES))
         result.reads = result.reads or bool(runs)
-        for ledger, first, count in runs:
-            last = first + count
-            while first < last:
+        for ledger, entries in runs:
+            while entries:
                 if result.size >= result.limit or (result.position > start and not has_time()):
                     return True
-                frames, count_read = self._service.read_run(ledger, first, last - first, result.limit - result.size)
+                frames, count_read = self._service.read_run(ledger, entries, result.limit - result.size)
                 if count_read:
                     result.add_response(frames)
                 else:
-                    self._answer(v2.ReadFrame(ledger, first), result)
+                    self._answer(v2.ReadFrame(ledger, entries[0]), result)
                     count_read = 1
                 result.position += count_read * _READ_REQUEST_BYTES
-                first += count_read
+                entries = entries[count_read:]
         return bool(runs)
 
     def _one_frame(self, data: bytes, start: int, end: int, result: ServeResult) -> bool:

@@ -176,19 +176,19 @@ class WireV3:
         result.reads = result.reads or bool(runs)
         at = 0  # of the next one in ``txn_ids``
         for ledger, first, count in runs:
-            last, lac = first + count, self._lacs.told_with(ledger)
-            while first < last:
+            entries, lac = range(first, first + count), self._lacs.told_with(ledger)
+            while entries:
                 if result.size >= result.limit or (at and not has_time()):
                     result.position = _after(data, start, at)
                     return True
-                frames, count_read = self._service.read_run(ledger, first, last - first, result.limit - result.size)
+                frames, count_read = self._service.read_run(ledger, entries, result.limit - result.size)
                 if count_read:
                     result.add_response(encode_v3_read_responses(txn_ids[at : at + count_read], frames, lac))
                 else:
-                    self._answer(v3.ReadRequest(v3.Header(txn_ids[at]), ledger, first), result)
+                    self._answer(v3.ReadRequest(v3.Header(txn_ids[at]), ledger, entries[0]), result)
                     count_read = 1
                 at += count_read
-                first += count_read
+                entries = entries[count_read:]
         result.position = stop
         return bool(runs)
 

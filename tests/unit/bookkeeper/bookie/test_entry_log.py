@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import accumulate
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.stores import SMALL, entry_bytes
 from tallystick.bookkeeper.bookie import index
@@ -79,14 +81,54 @@ def test_a_run_of_reads_is_one_piece_of_the_file() -> None:
     logs.load(1)
     entry = 0
     while entry < 60:
-        frames, count = logs.frames(pages[2], 2, entry, 100, 1 << 20)
+        frames, count = logs.frames(pages[2], 2, range(entry, entry + 100), 1 << 20)
         assert count > (1 if entry < 50 else 0)
         assert frames == b"".join(answer(2, entry + step) for step in range(count))
         entry += count
-    assert logs.frames(pages[2], 2, 0, 3, 1 << 20)[1] == 3
+    assert logs.frames(pages[2], 2, range(3), 1 << 20)[1] == 3
     two = len(answer(2, 0) + answer(2, 1))
-    assert [logs.frames(pages[2], 2, 0, 3, room)[1] for room in (1, two - 1, two, two + 1)] == [1, 1, 2, 2]
-    assert logs.frames(pages[7], 7, 2, 100, 1 << 20)[1] == 2, "2 and 3; 4 is missing"
+    assert [logs.frames(pages[2], 2, range(3), room)[1] for room in (1, two - 1, two, two + 1)] == [1, 1, 2, 2]
+    assert logs.frames(pages[7], 7, range(2, 102), 1 << 20)[1] == 2, "2 and 3; 4 is missing"
+
+
+@given(st.sets(st.integers(0, 150), min_size=1), st.sets(st.integers(0, 150)), st.booleans(), st.integers(1, 9000))
+def test_entries_with_gaps_are_read_as_they_lie(
+    stored: set[int], others: set[int], same_size: bool, max_bytes: int
+) -> None:
+    """As a reader of a striped ledger asks for them: all that a bookie has of it, or some."""
+    disk, ids = SimDisk(random.Random(1)), sorted(stored)
+    bodies = {entry: entry.to_bytes(4, "big") * (20 if same_size else 20 + entry % 7) for entry in ids}
+    frames = [v2.encode_response(v2.ReadFrame(3, entry), Code.OK, bodies[entry]) for entry in ids]
+    disk.makedirs("/")
+    writer = LogWriter(disk, "/", 1, 2048)
+    writer.add(3, array("q", ids), array("Q", [0, *accumulate(map(len, frames[:-1]))]), b"".join(frames))
+    writer.finish()
+    logs, pages = EntryLogs(disk, "/", SMALL), index.Pages()
+    for piece in logs.load(1):
+        index.put(pages, piece.page, piece.slot, piece.locations)
+    by_id = dict(zip(ids, frames, strict=True))
+    for asked in (ids, sorted(stored & others or stored), sorted({ids[0]} | others)):
+        at = 0
+        while at < len(asked) and asked[at] in stored:
+            data, count = logs.frames(pages, 3, array("q", asked[at:]), max_bytes)
+            assert count and all(entry in stored for entry in asked[at : at + count])
+            assert data == b"".join(by_id[entry] for entry in asked[at : at + count])
+            assert count == 1 or len(data) <= max_bytes
+            at += count
+
+
+def test_all_that_a_bookie_has_of_a_striped_ledger_is_one_piece() -> None:
+    """As long as the frames are: what lies together is not put together."""
+    disk, ids = SimDisk(random.Random(1)), [entry for entry in range(60) if entry % 3]
+    frames = [v2.encode_response(v2.ReadFrame(3, entry), Code.OK, b"x" * 100) for entry in ids]
+    writer = LogWriter(disk, "/", 1, 1 << 20)
+    writer.add(3, array("q", ids), array("Q", range(0, 128 * len(ids), 128)), b"".join(frames))
+    writer.finish()
+    logs, pages = EntryLogs(disk, "/", SMALL), index.Pages()
+    for piece in logs.load(1):
+        index.put(pages, piece.page, piece.slot, piece.locations)
+    assert logs.frames(pages, 3, array("q", ids), 1 << 20) == (b"".join(frames), len(ids))
+    assert logs.frames(pages, 3, array("q", ids), 128 * 7 + 127) == (b"".join(frames[:7]), 7)
 
 
 @pytest.mark.rule("Q15")

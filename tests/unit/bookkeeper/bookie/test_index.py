@@ -66,6 +66,23 @@ def test_neighbours_lie_together_in_one_log(logs: list[set[int]], data: st.DataO
     assert index.neighbours(pages, first, count, end) == expected
 
 
+@given(st.lists(st.sets(st.integers(0, 300), min_size=1), min_size=1, max_size=4), st.data())
+def test_locations_are_those_in_one_log(logs: list[set[int]], data: st.DataObject) -> None:
+    pages = index.Pages()
+    twin: dict[int, int] = {}
+    for log, entries in enumerate(logs, 1):
+        twin |= enter(pages, log, sorted(entries))
+    asked = sorted(data.draw(st.sets(st.integers(0, 310), min_size=1)))
+    end = twin.get(asked[0], 0) + data.draw(st.integers(0, 30_000))
+    expected: list[int] = []
+    for entry in asked:
+        if not twin.get(asked[0], 1) <= twin.get(entry, 0) < min(end, (twin[asked[0]] | index.OFFSET_MASK) + 1):
+            break
+        expected.append(twin[entry])
+    if asked[0] in twin:
+        assert list(index.locations(pages, array("q", asked), end)) == expected
+
+
 def test_entries_that_lie_close_are_dense_and_those_that_lie_apart_are_sparse() -> None:
     pages = index.Pages()
     enter(pages, 1, [0, 2, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, takewhile
 
 import pytest
 from hypothesis import given
@@ -62,14 +63,29 @@ def test_answers_are_those_of_the_reference(count: int, size: int, same_size: bo
     assert run.responses(count // 2, count // 2 + 1) == expected[count // 2]
 
 
-def test_consecutive_stops_at_gaps_and_at_the_size() -> None:
+def test_a_read_stops_at_gaps_and_at_the_size() -> None:
     run = run_of([4, 5, 6, 9, 10], [b"x" * 10] * 5)
     size = len(answer(4, b"x" * 10))
-    assert run.consecutive(0, 10, 1 << 20) == 3
-    assert run.consecutive(3, 10, 1 << 20) == 2
-    assert run.consecutive(0, 2, 1 << 20) == 2
-    assert run.consecutive(0, 10, 2 * size + 1) == 2
-    assert run.consecutive(0, 10, 1) == 1, "one entry always goes"
+    assert run.read(0, range(4, 14), 1 << 20)[1] == 3
+    assert run.read(3, range(9, 19), 1 << 20)[1] == 2
+    assert run.read(0, range(4, 6), 1 << 20)[1] == 2
+    assert run.read(0, range(4, 14), 2 * size + 1)[1] == 2
+    assert run.read(0, range(4, 14), 1)[1] == 1, "one entry always goes"
+
+
+@given(st.sets(st.integers(0, 200), min_size=1), st.sets(st.integers(0, 200)), st.booleans(), st.integers(1, 9000))
+def test_a_read_gives_what_is_here_of_ascending_entries(
+    stored: set[int], others: set[int], same_size: bool, max_bytes: int
+) -> None:
+    payloads = {entry: b"x" * (40 if same_size else entry % 50) for entry in stored}
+    run, ids = run_of(sorted(stored), [payloads[entry] for entry in sorted(stored)]), sorted(stored)
+    asked = sorted({ids[0]} | {entry for entry in others if entry >= ids[0]})
+    for entries in (array("q", asked), array("q", ids), range(ids[0], ids[0] + len(asked))):
+        frames, count = run.read(0, entries, max_bytes)
+        expected = [answer(entry, payloads[entry]) for entry in takewhile(stored.__contains__, entries)]
+        assert frames == b"".join(expected[:count]), entries
+        fitting = sum(size <= max_bytes for size in accumulate(map(len, expected)))
+        assert count == max(1, fitting), entries
 
 
 def test_a_late_entry_above_the_runs_does_not_hide_a_newer_run() -> None:

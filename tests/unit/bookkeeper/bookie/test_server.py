@@ -7,6 +7,7 @@ import contextlib
 import random
 import socket
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -307,10 +308,10 @@ async def test_a_fault_in_serving_one_ends_that_one_and_no_turn(
     storage, turns = bookie.storage, bookie._server._turns
     read_frames = storage.read_frames
 
-    def faulty(ledger: int, *rest: int) -> tuple[bytes, int]:
+    def faulty(ledger: int, entries: Sequence[int], max_bytes: int) -> tuple[bytes, int]:
         if ledger == 13:
             raise ValueError("a fault of ours")
-        return read_frames(ledger, *rest)
+        return read_frames(ledger, entries, max_bytes)
 
     monkeypatch.setattr(storage, "read_frames", faulty)
     async with talking(bookie) as bad, talking(bookie) as waiting, talking(bookie) as good:

@@ -124,7 +124,7 @@ def test_q14_an_overwrite_replaces_the_entry_everywhere() -> None:
     store.commit()
     for reopen in (store.power_loss, store.restart, store.power_loss):
         assert store.has(5, 7, b"new") and store.has(5, 6, b"old") and store.has(5, 8, b"old")
-        frames, count = store.storage.read_frames(5, 6, 10, 1 << 20)
+        frames, count = store.storage.read_frames(5, range(6, 16), 1 << 20)
         assert frames.startswith(v2.encode_response(v2.ReadFrame(5, 6), Code.OK, entry_bytes(5, 6, b"old")))
         assert count < 2 or entry_bytes(5, 7, b"new") in frames
         reopen()
@@ -199,7 +199,7 @@ def test_q15_unknown_is_never_a_no() -> None:
     assert codes == {Code.OK, Code.IO_ERROR}
     for entry in range(40):
         if store.storage.read(5, entry)[0] == Code.IO_ERROR:
-            assert store.storage.read_frames(5, entry, 1, 1 << 20) == (b"", 0)
+            assert store.storage.read_frames(5, [entry], 1 << 20) == (b"", 0)
             assert store.storage.batch(5, entry, 1, 1 << 20)[0] == Code.IO_ERROR
 
 
@@ -344,7 +344,7 @@ def test_small_logs_are_merged() -> None:
         store.storage.checkpoint()
     store.storage.collect([], {5})
     assert store.storage.stats().entry_logs == 1
-    assert store.storage.read_frames(5, 0, 40, 1 << 20)[1] > 8
+    assert store.storage.read_frames(5, range(40), 1 << 20)[1] > 8
     store.power_loss()
     assert all(store.has(5, entry) for entry in range(40))
 
