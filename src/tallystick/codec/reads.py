@@ -43,14 +43,18 @@ def encode_reads(ledger: int, entries: Sequence[int]) -> bytes:
     return bytes(frames)
 
 
-def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], list[bytes | memoryview], int]:
+def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], Sequence[memoryview], int]:
     """The good READ responses of one ledger from ``start``: entry ids, the entries' bytes, and where it stopped.
 
-    Stops at the first frame that is anything else or not whole. The bytes are copies.
+    Stops at the first frame that is anything else or not whole. The bytes are copies, all in one piece.
     """
-    entries, parts, first = _even_responses(buffer, start, end, ledger)
-    bounds = [first]
-    unpack, position, last = _RESPONSE.unpack_from, first, end - READ_PREFIX
+    even = _even_responses(buffer, start, end, ledger)
+    if even is not None:
+        ids, even_entries = even
+        return ids, even_entries, start + len(even_entries.data)
+    entries: list[int] = []
+    bounds = [start]
+    unpack, position, last = _RESPONSE.unpack_from, start, end - READ_PREFIX
     while position <= last:
         size, word, code, entry_ledger, entry = unpack(buffer, position)
         stop = position + 4 + size
@@ -59,31 +63,28 @@ def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[
         entries.append(entry)
         bounds.append(stop)
         position = stop
-    frames = memoryview(bytes(memoryview(buffer)[first:position]))
-    parts += [frames[low + READ_PREFIX - first : high - first] for low, high in pairwise(bounds)]
-    return entries, parts, position
+    frames = memoryview(bytes(memoryview(buffer)[start:position]))
+    return entries, [frames[low + READ_PREFIX - start : high - start] for low, high in pairwise(bounds)], position
 
 
-def _even_responses(
-    buffer: Buffer, start: int, end: int, ledger: int
-) -> tuple[list[int], list[bytes | memoryview], int]:
-    """As ``scan_reads`` where only good responses of one size fit between ``start`` and ``end``; else returns none."""
+def _even_responses(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], EvenEntries] | None:
+    """Ids and entries where only good responses of one size fit between ``start`` and ``end``; else None."""
     size = int.from_bytes(buffer[start : start + _LENGTH_BYTES], "big")
     step = _LENGTH_BYTES + size
     count = (end - start) // step
     if count >= _FEW and READ_PREFIX <= step <= _COPIED_BYTES:
         head, stop = _RESPONSE_HEAD.pack(size, PLAIN_READ, 0, ledger), start + count * step
         if buffer[stop - step : stop - step + len(head)] == head:  # few others go on from here
-            rows = struct.iter_unpack(f">{len(head)}sq{step - READ_PREFIX}s", memoryview(buffer)[start:stop])
-            heads, entries, parts = zip(*rows, strict=True)
+            frames = memoryview(bytes(memoryview(buffer)[start:stop]))
+            heads, ids = zip(*struct.iter_unpack(f">{len(head)}sq{step - READ_PREFIX}x", frames), strict=True)
             if heads.count(head) == count:
-                return list(entries), list(parts), stop
-    return [], [], start
+                return list(ids), EvenEntries(frames, step - READ_PREFIX, READ_PREFIX)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class EvenEntries(Sequence[memoryview]):
-    """Entries, or their payloads, of one size as they lie in a batch response: no object each until asked."""
+    """Entries, or their payloads, of one size as they lie in responses: no object each until asked."""
 
     data: memoryview
     size: int  # of an entry
@@ -110,6 +111,54 @@ class EvenEntries(Sequence[memoryview]):
         if place.step == step:
             return EvenEntries(self.data[place.start : place.stop], self.size, gap)
         return [self.data[at + gap : at + step] for at in place]
+
+
+def joined_entries(parts: Sequence[_Column]) -> _Column:
+    """All entries of the parts, or their payloads, in order: as they lie there where all have one size."""
+    if len(parts) == 1:
+        return parts[0]
+    even = [part for part in parts if isinstance(part, EvenEntries)]
+    if len(even) == len(parts) and len({(part.size, part.gap) for part in even}) == 1:
+        return EvenEntries(memoryview(b"".join(part.data for part in even)), even[0].size, even[0].gap)
+    return [entry for part in parts for entry in part]
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadEntries(Sequence[memoryview]):
+    """Entries of one size, with the ids ``first``, ``first`` + 1, …, as they lie in several responses."""
+
+    first: int
+    parts: Sequence[tuple[Sequence[int], EvenEntries]]  # ids, and the entries; together they have each once
+
+    @staticmethod
+    def of(ids: range, parts: Sequence[tuple[Sequence[int], Sequence[Buffer]]]) -> SpreadEntries | None:
+        """The entries with these ids, if ``parts``, which have no other ones, have all of them in one size."""
+        even = [(part_ids, entries) for part_ids, entries in parts if isinstance(entries, EvenEntries)]
+        if len(even) < len(parts) or len({entries.size for _, entries in even}) != 1:
+            return None
+        return SpreadEntries(ids[0], even) if sum(len(part_ids) for part_ids, _ in even) == len(ids) else None
+
+    @property
+    def size(self) -> int:
+        """The bytes of an entry."""
+        return self.parts[0][1].size
+
+    def in_order(self) -> list[memoryview]:
+        """The entries, each as an object."""
+        by_id = {each: entry for ids, entries in self.parts for each, entry in zip(ids, entries, strict=True)}
+        return [by_id[each] for each in range(self.first, self.first + len(by_id))]
+
+    def __len__(self) -> int:
+        return sum(len(ids) for ids, _ in self.parts)
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[memoryview]: ...
+
+    def __getitem__(self, index: int | slice) -> memoryview | Sequence[memoryview]:
+        return self.in_order()[index]
 
 
 def even_entries(data: memoryview) -> EvenEntries | None:
@@ -195,6 +244,8 @@ def open_entries(
 
 def _columns(entries: Sequence[Buffer], digest_bytes: int) -> tuple[_Column, _Column, _Column]:
     """Headers, digests and payloads of the entries before the first that is too short to have them."""
+    if isinstance(entries, SpreadEntries):
+        entries = entries.in_order()
     start = _HEADER_BYTES + digest_bytes
     if isinstance(entries, EvenEntries):
         sizes, data, gap = {entries.size}, entries.data, entries.gap

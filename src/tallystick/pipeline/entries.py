@@ -9,11 +9,12 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tallystick.bookkeeper.ledger.arrow import rows_of
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import DigestType, EntryId, LedgerId
 from tallystick.codec.checksum import crc32, crc32c
-from tallystick.codec.reads import Buffer, EntryRun, EvenEntries, open_entries
-from tallystick.pipeline.gather import Bytes, first_false, packed
+from tallystick.codec.reads import Buffer, EntryRun, EvenEntries, SpreadEntries, open_entries
+from tallystick.pipeline.gather import Bytes, first_false, packed, view_of
 
 _HEADER_BYTES = 32
 FEWEST = 256  # for fewer it is not worth while
@@ -50,12 +51,22 @@ def _even(entries: Sequence[Buffer], digest: Digest) -> EvenEntries | None:
         return None
     if isinstance(entries, EvenEntries):
         even = entries
+    elif isinstance(entries, SpreadEntries):
+        even = _together(entries)
     else:
         size = len(entries[0])
         if size > _LONG_BYTES or any(len(entry) != size for entry in entries):
             return None
         even = EvenEntries(memoryview(b"".join(entries)), size, 0)
     return even if even.size >= _HEADER_BYTES + digest.size else None
+
+
+def _together(entries: SpreadEntries) -> EvenEntries:
+    """Returns the entries one after another, in the order of their ids."""
+    together: Bytes = np.empty((len(entries), entries.size), np.uint8)
+    for ids, part in entries.parts:
+        together[np.array(ids) - entries.first] = rows_of(part)
+    return EvenEntries(view_of(together.reshape(-1)), entries.size, 0)
 
 
 def _header_crcs(kind: DigestType, headers: Bytes) -> npt.NDArray[np.uint32]:

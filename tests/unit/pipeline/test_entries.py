@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec.reads import Buffer, EntryRun, EvenEntries, even_entries, open_entries
+from tallystick.codec.reads import Buffer, EntryRun, EvenEntries, SpreadEntries, even_entries, open_entries
 from tallystick.pipeline.entries import FEWEST, open_run
 
 LEDGER, FIRST, COUNT = 7, 250, FEWEST + 20
@@ -29,12 +31,23 @@ def in_a_batch(entries: list[bytes]) -> EvenEntries:
     return even
 
 
+def in_shares(entries: list[bytes]) -> SpreadEntries:
+    """The same in three responses of two bookies of a striped ledger."""
+    ids = range(FIRST, FIRST + len(entries))
+    shares = [[each for each in ids if each % 3], [each for each in ids if not each % 3]]
+    shares = [shares[1], shares[0][20:], shares[0][:20]]
+    parts = [(share, in_a_batch([entries[each - FIRST] for each in share])) for share in shares]
+    spread = SpreadEntries.of(ids, parts)
+    assert spread is not None
+    return spread
+
+
 def plain(run: EntryRun) -> tuple[object, ...]:
     return run.ledger, run.first, run.lacs, run.lengths, [bytes(payload) for payload in run.payloads]
 
 
-def assert_opened_alike(entries: list[bytes] | EvenEntries, digest: Digest) -> int:
-    buffers: list[Buffer] | EvenEntries = list(entries) if isinstance(entries, list) else entries
+def assert_opened_alike(entries: list[bytes] | EvenEntries | SpreadEntries, digest: Digest) -> int:
+    buffers: Sequence[Buffer] = list(entries) if isinstance(entries, list) else entries
     run = open_run(buffers, LEDGER, FIRST, digest)
     assert plain(run) == plain(open_entries(buffers, LEDGER, FIRST, digest.compute_all, digest.size))
     assert run.payload_bytes == sum(map(len, run.payloads))
@@ -48,6 +61,25 @@ def test_good_entries_are_opened_alike(kind: DigestType, size: int) -> None:
     entries = stored(digest, size)
     assert assert_opened_alike(entries, digest) == COUNT
     assert assert_opened_alike(in_a_batch(entries), digest) == COUNT
+    assert assert_opened_alike(in_shares(entries), digest) == COUNT
+
+
+def test_entries_that_bookies_share_come_in_the_order_of_their_ids() -> None:
+    entries = stored(Digest.of(DigestType.CRC32C))
+    shares = in_shares(entries)
+    assert [bytes(entry) for entry in shares.in_order()] == entries == [bytes(entry) for entry in shares]
+    assert len(shares) == COUNT and bytes(shares[5]) == entries[5]
+
+
+def test_shares_that_are_not_even_or_lack_one_are_no_shares() -> None:
+    whole = in_shares(stored(Digest.of(DigestType.CRC32C)))
+    ids, parts = range(FIRST, FIRST + COUNT), list(whole.parts)
+    assert SpreadEntries.of(ids, parts) == whole
+    assert SpreadEntries.of(ids, parts[1:]) is None
+    assert SpreadEntries.of(ids, [(parts[0][0], list(parts[0][1])), *parts[1:]]) is None
+    longer = in_a_batch([bytes(entry) + b"x" for entry in parts[0][1]])
+    assert SpreadEntries.of(ids, [(parts[0][0], longer), *parts[1:]]) is None
+    assert SpreadEntries.of(ids, []) is None
 
 
 def test_payloads_of_even_entries_stay_where_they_are() -> None:
@@ -69,6 +101,7 @@ def test_of_damaged_entries_those_before_are_opened(kind: DigestType, data: st.D
     entries[at] = bytes(damaged)
     assert assert_opened_alike(entries, digest) == at
     assert assert_opened_alike(in_a_batch(entries), digest) == at
+    assert assert_opened_alike(in_shares(entries), digest) == at
 
 
 @pytest.mark.parametrize("kind", [DigestType.CRC32C, DigestType.CRC32])

@@ -14,10 +14,11 @@ from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tallystick.codec.reads import EntryRun, EvenEntries
@@ -101,6 +102,12 @@ def _sizes(payloads: Sequence[bytes | memoryview]) -> list[int]:
     return [payloads.size] * len(payloads) if isinstance(payloads, EvenEntries) else list(map(len, payloads))
 
 
+def _sizes_of(payloads: Sequence[bytes | memoryview]) -> npt.NDArray[np.int32]:
+    if isinstance(payloads, EvenEntries):
+        return np.full(len(payloads), payloads.size, np.int32)
+    return np.fromiter(map(len, payloads), np.int32, len(payloads))
+
+
 def _part(run: EntryRun, start: int, stop: int) -> EntryRun:
     cut = slice(start, stop)
     return EntryRun(run.ledger, run.first + start, run.lacs[cut], run.lengths[cut], run.payloads[cut])
@@ -146,19 +153,29 @@ def _joined(columns: list[array[int]]) -> array[int]:
 
 
 def _payloads(runs: list[EntryRun], rows: int) -> pa.Array:
-    offsets = array("i", accumulate(chain.from_iterable(_sizes(run.payloads) for run in runs), initial=0))
-    parts: list[Any] = []
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.concatenate([_sizes_of(run.payloads) for run in runs]), out=offsets[1:])
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(_bytes_of(runs))])
+
+
+def _bytes_of(runs: list[EntryRun]) -> Any:
+    """Return the payloads of all runs one after another."""
+    if not any(isinstance(run.payloads, EvenEntries) for run in runs):
+        return b"".join(chain.from_iterable(run.payloads for run in runs))
+    data, end = np.empty(sum(run.payload_bytes for run in runs), np.uint8), 0
     for run in runs:
-        parts += (_even_rows(run.payloads),) if isinstance(run.payloads, EvenEntries) else run.payloads
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts) if len(parts) != 1 else parts[0])]
-    return pa.Array.from_buffers(pa.binary(), rows, buffers)
+        start, end = end, end + run.payload_bytes
+        if isinstance(run.payloads, EvenEntries):
+            data[start:end].reshape(len(run), run.payloads.size)[:] = rows_of(run.payloads)
+        else:
+            data[start:end] = np.frombuffer(b"".join(run.payloads), np.uint8)
+    return data
 
 
-def _even_rows(payloads: EvenEntries) -> Any:
-    """Returns the payloads one after another, without what is between them."""
-    count, size, step = len(payloads), payloads.size, payloads.gap + payloads.size
-    rows = np.ndarray((count, size), np.uint8, cast("bytes", payloads.data), payloads.gap, (step, 1))
-    return np.ascontiguousarray(rows)
+def rows_of(entries: EvenEntries) -> npt.NDArray[np.uint8]:
+    """Return a view of entries, or of payloads, that has a row for each, without what is between them."""
+    count, size, step = len(entries), entries.size, entries.gap + entries.size
+    return np.ndarray((count, size), np.uint8, cast("bytes", entries.data), entries.gap, (step, 1))
 
 
 _COLUMNS: dict[str, Callable[[list[EntryRun], int], Any]] = {

@@ -83,6 +83,7 @@ class BookieClient:
         self.batch_reads = BatchReads(exist=settings.wire != "v3")  # kept by readers
         self._lanes = lanes = itertools.count(1)  # of requests by version 3
         self.heard_lacs = HeardLacs(lanes)
+        self.striped_pieces = itertools.count()  # numbers those that readers ask for
         self.slow = SlowBookies(outside.clock, settings.ask_last_s)  # kept by readers, too
         self.counts = ClientCounts()
         self.times = PeerTimes(outside.clock, settings.slow_add_s) if settings.slow_add_s else None

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NoReturn
 
@@ -28,13 +28,13 @@ from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.ranges import Range
 from tallystick.bookkeeper.ledger.read_failures import about, check_code, failure_of_all
 from tallystick.bookkeeper.ledger.read_run import ReadRun
-from tallystick.bookkeeper.ledger.read_shares import first_slots
+from tallystick.bookkeeper.ledger.read_shares import slots_of_piece
 from tallystick.bookkeeper.ledger.slow_bookies import NEVER
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId
 from tallystick.codec.frames import Buffer
-from tallystick.codec.reads import EntryRun, open_entries
+from tallystick.codec.reads import EntryRun, SpreadEntries, open_entries
 from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, TallyError
 
 PIECE_BYTES = 1024 * 1024
@@ -42,7 +42,8 @@ MAX_PIECES = 8
 FIRST_PIECE_ENTRIES = 16  # their size tells how many the next piece may have
 MAX_GROWTH = 8
 MAX_PIECE_ENTRIES = 65_536
-MAX_SINGLE_READS = 128  # of one piece
+MAX_SINGLE_READS = 512  # of one piece, and
+MAX_STRIPED_PIECES = 2  # so many of those at a time
 
 
 Opener = Callable[[Sequence[Buffer], LedgerId, EntryId, Digest], EntryRun]  # see open_entries
@@ -110,10 +111,10 @@ class _RangeReader:
             runs += await self._striped(rest) if piece.striping.striped else [await self._unstriped(rest)]
             position = runs[-1].last + 1
         self._counts.read_latencies.took(self._client.now() - began_at)
-        self._learn(runs)
+        self._learn(runs, is_striped=piece.striping.striped)
         return runs
 
-    def _learn(self, runs: list[EntryRun]) -> None:
+    def _learn(self, runs: list[EntryRun], *, is_striped: bool) -> None:
         entries, payload_bytes = sum(map(len, runs)), sum(run.payload_bytes for run in runs)
         self._counts.reads += entries
         self._counts.read_bytes += payload_bytes
@@ -122,7 +123,8 @@ class _RangeReader:
             self._piece_bytes * entries * 7 // (size * 8)
         )  # sizes vary: aim a little lower than the response's limit
         self._count = max(1, min(fitting, self._count * MAX_GROWTH, MAX_PIECE_ENTRIES))
-        self.depth = max(1, min(self._settings.read_window_bytes // self._piece_bytes, MAX_PIECES))
+        most = MAX_STRIPED_PIECES if is_striped else MAX_PIECES
+        self.depth = max(1, min(self._settings.read_window_bytes // self._piece_bytes, most))
 
     # Whole entries on every bookie
 
@@ -183,13 +185,10 @@ class _RangeReader:
             await asyncio.wait(
                 [reads.done for reads in reads_by_bookie.values()], timeout=self._settings.speculative_read_s
             )
-            stored_entries: dict[EntryId, Buffer] = {}
-            for reads in reads_by_bookie.values():
-                stored_entries.update(reads.stored_entries)
-            data = [stored_entries.get(entry) for entry in entries]
-            while sum(map(len, runs)) < len(entries):
-                rest = piece._replace(first=piece.first + sum(map(len, runs)))
-                run = self._open(rest, _leading(data[rest.first - piece.first :]))
+            data = _in_order(entries, reads_by_bookie.values())
+            while (at := sum(map(len, runs))) < len(entries):
+                rest = piece._replace(first=piece.first + at)
+                run = self._open(rest, _leading(data[at:] if at else data))
                 if not len(run):  # this one needs another replica; those behind it may be good again
                     bookie = next(name for name, share in shares.items() if rest.first in share)
                     run = await self._elsewhere(rest._replace(last=rest.first), bookie, reads_by_bookie[bookie])
@@ -199,14 +198,17 @@ class _RangeReader:
                 reads.close()
         return runs
 
-    def _shares(self, piece: Range, entries: Iterable[EntryId]) -> dict[BookieId, list[EntryId]]:
-        slots = first_slots(len(piece.bookies), piece.write_quorum)
+    def _shares(self, piece: Range, entries: range) -> dict[BookieId, list[EntryId]]:
+        size = len(piece.bookies)
+        slots = slots_of_piece(size, piece.write_quorum, piece.ledger + next(self._client.striped_pieces))
         shares: dict[BookieId, list[EntryId]] = {}
-        for entry in entries:
-            bookie = piece.bookies[slots[entry % len(slots)]]
+        for alike in [entries[step::size] for step in range(min(size, len(entries)))]:  # of one write set
+            bookie = piece.bookies[slots[alike[0] % size]]
             if self._slow and self._slow.since(bookie) != NEVER:
-                bookie = self._order(piece, entry)[0]
-            shares.setdefault(bookie, []).append(entry)
+                bookie = self._order(piece, alike[0])[0]
+            shares.setdefault(bookie, []).extend(alike)
+        for share in shares.values():
+            share.sort()
         return shares
 
     async def _elsewhere(self, piece: Range, first_bookie: BookieId, reads: ReadRun) -> EntryRun:
@@ -296,6 +298,19 @@ class _RangeReader:
         raise DigestMismatch("it answered with bytes that do not match their digest", bookie=bookie, **about(piece))
 
 
-def _leading(data: Iterable[Buffer | None]) -> list[Buffer]:
+def _in_order(entries: range, reads: Collection[ReadRun]) -> Sequence[Buffer | None]:
+    """Return what has come for each of the entries."""
+    spread = SpreadEntries.of(entries, [part for each in reads for part in each.parts])
+    if spread is not None:
+        return spread
+    stored_entries: dict[EntryId, Buffer] = {}
+    for each in reads:
+        stored_entries.update(each.stored_entries)
+    return [stored_entries.get(entry) for entry in entries]
+
+
+def _leading(data: Sequence[Buffer | None]) -> Sequence[Buffer]:
     """Return the buffers before the first gap."""
+    if isinstance(data, SpreadEntries):
+        return data
     return [part for part in takewhile(lambda part: part is not None, data) if part is not None]

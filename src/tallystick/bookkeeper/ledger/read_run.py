@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId
@@ -16,16 +16,26 @@ class ReadRun:
 
     def __init__(self, entries: Sequence[EntryId]) -> None:
         self.entries = entries
-        self.stored_entries: dict[EntryId, Buffer] = {}  # as stored, digest not yet checked
+        self.parts: list[tuple[list[EntryId], Sequence[Buffer]]] = []  # ids, and entries as stored, digests unchecked
+        self._by_id: dict[EntryId, Buffer] = {}  # those of the first so many parts:
+        self._parts_by_id = 0
         self.codes: dict[EntryId, Code] = {}  # answers other than OK
         self.errors: dict[EntryId, TallyError] = {}  # no response: unknown
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leave: Callable[[], None] = lambda: None  # set by who sent it
         self._outstanding_count = len(entries)
 
+    @property
+    def stored_entries(self) -> Mapping[EntryId, Buffer]:
+        """All parts, by id."""
+        for entries, data in self.parts[self._parts_by_id :]:
+            self._by_id.update(zip(entries, data, strict=True))
+        self._parts_by_id = len(self.parts)
+        return self._by_id
+
     def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
         """For the link: good responses."""
-        self.stored_entries.update(zip(entries, data, strict=True))
+        self.parts.append((entries, data))
         self._count(len(entries))
 
     def refused(self, entries: list[EntryId], code: Code) -> None:
