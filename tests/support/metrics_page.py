@@ -19,6 +19,7 @@ from tallystick.bookkeeper.bookie.storage import StorageStats
 from tallystick.bookkeeper.ledger import metrics as client
 from tallystick.bookkeeper.ledger.counts import ClientCounts
 from tallystick.rocketmq.broker import metrics as broker
+from tallystick.rocketmq.broker.access.metrics import AccessCollector, AccessCounts
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.locks import QueueLocksCore
 from tallystick.rocketmq.nameserver import metrics as name_server
@@ -84,7 +85,7 @@ def _broker() -> CollectorRegistry:
         has_rival=lambda: False,
         names=lambda: {"broker": "broker-a", "id": "0", "role": "SYNC_MASTER"},
     )
-    return broker.registry(view, DashboardCollector(Desk().parts, counts))
+    return broker.registry(view, DashboardCollector(Desk().parts, counts), AccessCollector(AccessCounts()))
 
 
 def _name_server() -> CollectorRegistry:

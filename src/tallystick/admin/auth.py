@@ -1,4 +1,7 @@
-"""Who comes to the bookies of a cluster, and by what they show who they are: asked of each bookie's own page."""
+"""Who comes to the bookies and brokers of a cluster, and by what they show who they are.
+
+A bookie's own page says it; a broker says it to who signs, and may see its cluster.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,14 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.admin.brokers import BrokerProcess, Operator, list_processes
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.wire.registration import TLS_EXTENSION, auth_offers
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
+from tallystick.errors import TallyError
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.access import AuthenticationInfo
+from tallystick.rocketmq.wire.values import RequestCode
 
 PAGE = "/authentication"
 ASK_S = 5.0
@@ -32,6 +40,28 @@ async def authentication(driver: MetadataDriver) -> list[BookieAuthentication]:
     bookies = await driver.bookies()
     infos = {**bookies.read_only, **bookies.writable}
     return list(await asyncio.gather(*(_of(bookie, infos[bookie]) for bookie in sorted(infos))))
+
+
+@dataclass(frozen=True)
+class BrokerAuthentication:
+    """What one broker says, or why nobody knows who came."""
+
+    process: BrokerProcess
+    info: AuthenticationInfo | None
+    problem: str | None = None
+
+
+async def broker_authentication(operator: Operator) -> list[BrokerAuthentication]:
+    """Ask all registered brokers. Raises as ``Operator.ask_name_server``."""
+    return list(await asyncio.gather(*(_of_broker(operator, each) for each in await list_processes(operator))))
+
+
+async def _of_broker(operator: Operator, process: BrokerProcess) -> BrokerAuthentication:
+    try:
+        response = await operator.ask(process.address, RequestCode.GET_AUTHENTICATION)
+        return BrokerAuthentication(process, dialect.read_as(bytes(response.body), AuthenticationInfo))
+    except TallyError as error:  # an original, too, which does not know the request
+        return BrokerAuthentication(process, None, error.message)
 
 
 async def _of(bookie: BookieId, info: BookieInfo) -> BookieAuthentication:

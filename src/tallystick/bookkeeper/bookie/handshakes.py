@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -33,13 +33,13 @@ from tallystick.runtime.certificates import TlsContexts, WatchedFiles, secret_te
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.once import Once
+from tallystick.runtime.peer_counts import PeerCounts
 from tallystick.runtime.tls import Ready, TlsBuffer, TlsConnection
 from tallystick.runtime.turn_steps import TurnSteps
 
 HANDSHAKE_S = 5.0  # in which a peer shows who it is, or goes
 MOST_OF_A_HOST = 256  # connections whose peer is not known yet: a broker opens up to 64 to a bookie at once
 STEPS_EACH_TURN = 4  # of TLS handshakes: some ten milliseconds
-MOST_PEERS = 1000  # that are told apart in the counts
 
 T = TypeVar("T")
 
@@ -64,25 +64,6 @@ class _ReadFile(Generic[T]):
             except UsageError as error:
                 self._failed(str(error))
         return self._value
-
-
-class PeerCounts:
-    """How many connections came in by each identity of each host: of those that came last, as far as there is room."""
-
-    def __init__(self) -> None:
-        self._counts: OrderedDict[tuple[str, str], Counter[str]] = OrderedDict()
-
-    def count(self, host: str, identity: str, how: str) -> None:
-        """Count one connection; ``how`` it came: "came", "old secret", "refused"."""
-        key = host, identity
-        self._counts.setdefault(key, Counter())[how] += 1
-        self._counts.move_to_end(key)
-        if len(self._counts) > MOST_PEERS:
-            self._counts.popitem(last=False)
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return a row for each host and identity."""
-        return [{"host": host, "identity": identity, **counts} for (host, identity), counts in self._counts.items()]
 
 
 class Handshakes:

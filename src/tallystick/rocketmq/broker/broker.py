@@ -373,8 +373,8 @@ class Broker:
             has_rival=lambda: self._rival() is not None,
             names=lambda: {"broker": name, "id": str(self.standing.broker_id), "role": self.standing.role.value},
         )
-        dashboard = DashboardCollector(self.parts, self.counts)
-        listener = await self._ports.listen_http(HealthPages(registry(view, dashboard), self._state))
+        shown = registry(view, DashboardCollector(self.parts, self.counts), self._access.collector)
+        listener = await self._ports.listen_http(HealthPages(shown, self._state))
         self._stack.push_async_callback(listener.close)
         self.http_address = listener.address
 

@@ -51,3 +51,22 @@ class UserTable(msgspec.Struct, frozen=True):
     """tallyAccess.json: all users by name."""
 
     users: dict[str, StoredUser]
+
+
+class PeerRow(msgspec.Struct, frozen=True, rename="camel"):
+    """How many requests of one host came by one identity, "anonymous" or "user ann", and how."""
+
+    host: str
+    identity: str
+    came: int = 0
+    old_secret: int = 0  # of those that came: signed with the older one of two secrets
+    refused: int = 0
+
+
+class AuthenticationInfo(msgspec.Struct, frozen=True, rename="camel"):
+    """The response to GET_AUTHENTICATION, ours alone: whom a broker asks for a key, and who came since it started."""
+
+    is_asked: bool  # authenticationEnabled
+    is_required: bool  # and requests without a key do not pass
+    tls: bool
+    peers: tuple[PeerRow, ...] = ()

@@ -126,6 +126,7 @@ class RequestCode(enum.IntEnum):
     SEND_SINK_BATCH = 31_002
     GET_SINK_STATE = 31_003
     FORGET_SINK = 31_004
+    GET_AUTHENTICATION = 31_005
 
 
 class ResponseCode(enum.IntEnum):

@@ -6,7 +6,8 @@ a kind of request of a host was refused (``remoting/refusals.py``), whatever a p
 
 from __future__ import annotations
 
-from tallystick.errors import BrokerError
+from tallystick.errors import BrokerError, TallyError
+from tallystick.rocketmq.broker.access.metrics import AccessCounts
 from tallystick.rocketmq.broker.access.needs import needs_of
 from tallystick.rocketmq.broker.access.settings import AccessSettings
 from tallystick.rocketmq.broker.access.table import AccessTable, User
@@ -18,8 +19,10 @@ from tallystick.rocketmq.wire.signature import ACCESS_KEY, SIGNATURE, signed_con
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 from tallystick.runtime.events import Events
 from tallystick.runtime.once import Once
+from tallystick.runtime.peer_counts import PeerCounts
 
 ACCESS = "access"  # the table of users, as slaves name it
+ANONYMOUS = "anonymous"  # in the counts: who does not sign
 _OF_USERS = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
 
 
@@ -33,21 +36,34 @@ class AccessGate:
         self._authorizes, self._lets_unsigned_pass = settings.authorizes, settings.anonymous
         self._white_addresses = settings.white_addresses
         self._reports = Once()
+        self.counts, self.peers = AccessCounts(), PeerCounts()
 
     def __call__(self, link: Link, command: Command) -> None:
         """Raises BrokerError, with NO_PERMISSION, for a request that is refused."""
         undecoded_fields = command.ext
         try:
             self._check(link, command)
+        except TallyError:  # of a request that is none, too
+            self.counts.refused += 1
+            raise
         finally:  # its handler reads a typed header faster from these
             command.ext = undecoded_fields
 
     def _check(self, link: Link, command: Command) -> None:
         if self._may_be_unsigned(link, command):
+            self.counts.unsigned += 1
+            self.peers.count(link.host, ANONYMOUS, "came")
             if self._reports.is_new(link.host):
                 self._events.emit("request not signed", peer=link.peer, code=command.code)
             return
-        user = self._user(command)
+        user = self._user(link, command)
+        try:
+            self._check_permission(link, command, user)
+        except BrokerError:
+            self.peers.count(link.host, f"user {user.name}", "refused")
+            raise
+
+    def _check_permission(self, link: Link, command: Command, user: User) -> None:
         if user.is_super:
             return
         if self._is_of_super_users(command):
@@ -70,14 +86,21 @@ class AccessGate:
             return command.fields.get("table") == ACCESS
         return not self._authorizes and command.code in _OF_USERS
 
-    def _user(self, command: Command) -> User:
+    def _user(self, link: Link, command: Command) -> User:
         fields = command.fields
         name, signature = fields.get(ACCESS_KEY), fields.get(SIGNATURE)
         if not name or not signature:
+            self.peers.count(link.host, ANONYMOUS, "refused")
             raise no_permission("the request is not signed: this broker asks for an access key (AccessKey, Signature)")
-        user = self._table.authenticate(name, signed_content(command), signature)
-        if user is None:
+        signer = self._table.authenticate(name, signed_content(command), signature)
+        if signer is None:
+            self.peers.count(link.host, "unknown", "refused")
             raise no_permission("check signature failed: the access key or its secret is not right")
+        user, is_old = signer
+        self.peers.count(link.host, f"user {user.name}", "came")
+        if is_old:
+            self.counts.old_secrets += 1
+            self.peers.count(link.host, f"user {user.name}", "old secret")
         return user
 
 

@@ -168,7 +168,7 @@ _NEEDS: Mapping[int, Needs] = {
          RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.GET_PRODUCER_CONNECTION_LIST,
          RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
          RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER, RequestCode.AUTH_GET_ACL,
-         RequestCode.AUTH_LIST_ACL), _READ_CLUSTER),
+         RequestCode.AUTH_LIST_ACL, RequestCode.GET_AUTHENTICATION), _READ_CLUSTER),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.access import AclInfo, PolicyInfo, UserInfo
+from tallystick.rocketmq.wire.access import AclInfo, AuthenticationInfo, PolicyInfo, UserInfo
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.signature import ACCESS_KEY
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
@@ -36,8 +36,12 @@ class AccessRequests:
     """See the module. ``table`` is None where ``authenticationEnabled`` is false: whoever asks would see all
     secrets."""
 
-    def __init__(self, table: AccessTable | None, standing: Standing, events: Events) -> None:
+    def __init__(
+        self, table: AccessTable | None, standing: Standing, events: Events, info: Callable[[], AuthenticationInfo]
+    ) -> None:
+        """``info``: whom the broker asks for a key, and who came."""
         self._table, self._standing, self._events = table or AccessTable(), standing, events
+        self._info = info
         self._is_on = table is not None
         changes: Mapping[int, Change] = {
             RequestCode.AUTH_CREATE_USER: self._create_user,
@@ -53,6 +57,9 @@ class AccessRequests:
             RequestCode.AUTH_LIST_USER: self._list_users,
             RequestCode.AUTH_GET_ACL: self._get_acl,
             RequestCode.AUTH_LIST_ACL: self._list_acls,
+            RequestCode.GET_AUTHENTICATION: lambda link, command, reply: command.response(
+                OK, body=dialect.write(self._info())
+            ),
         }
 
     # Changes

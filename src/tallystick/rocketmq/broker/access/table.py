@@ -82,13 +82,14 @@ class AccessTable:
         """The users by name, as they are now; later changes show in it."""
         return self._users
 
-    def authenticate(self, name: str, content: bytes, signature: str) -> User | None:
-        """Returns the user who signed, or None, whatever is wrong. It takes as long for names that nobody has."""
+    def authenticate(self, name: str, content: bytes, signature: str) -> tuple[User, bool] | None:
+        """Returns the user who signed, and whether with the older one of two secrets; None, whatever is wrong. It takes
+        as long for names that nobody has."""
         user = self._users.get(name)
         secrets = user.secrets if user is not None else (_NOBODY,)
         given = signature.encode("utf-8", "replace")
         matches = [hmac.compare_digest(signature_of(content, secret).encode(), given) for secret in secrets]
-        return user if user is not None and any(matches) and user.is_enabled else None
+        return (user, not matches[0]) if user is not None and any(matches) and user.is_enabled else None
 
     def allows(self, user: User, need: Need, host: str) -> bool:
         """Whether the user may do this from there."""

@@ -51,6 +51,21 @@ async def test_n3_nothing_is_done_for_a_request_without_a_right_signature(tmp_pa
         assert (await root.ask(send_command())).code == 0
 
 
+async def test_refused_and_unsigned_requests_are_metrics(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench, http_enabled=True, http_port=0)
+        await root.peer.ask(send_command())
+        ann = Signing(root.peer, await root.make_user("ann", "ann-secret"))
+        await ann.ask(send_command())
+        assert broker.http_address is not None
+        reader, writer = await asyncio.open_connection(*broker.http_address)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        page = await reader.read()
+        writer.close()
+        for name, count in (("refused", 2), ("unsigned", 0), ("old_secrets", 0)):
+            assert f"broker_access_{name}_total {count}.0" in page.decode()
+
+
 async def test_a_user_may_do_what_his_policies_allow_and_nothing_else(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         broker, root = await secured(bench)
