@@ -12,7 +12,15 @@ from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec.reads import EvenEntries, encode_reads, even_entries, open_entries, response_entries, scan_reads
+from tallystick.codec.reads import (
+    EvenEntries,
+    encode_reads,
+    even_entries,
+    joined_entries,
+    open_entries,
+    response_entries,
+    scan_reads,
+)
 from tallystick.errors import DigestMismatch
 
 kinds = st.sampled_from(DigestType)
@@ -210,3 +218,15 @@ def test_scan_reads_stays_inside_any_bytes(data: bytes, start: int) -> None:
     assert start <= stop <= len(data)
     assert stop - start == sum(28 + len(part) for part in parts)
     assert len(entries) == len(parts)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([4, 36]), st.integers(4, 9)), min_size=1, max_size=3))
+def test_joined_entries_are_all_of_them(shapes: list[tuple[int, int, int]]) -> None:
+    parts = [
+        EvenEntries(memoryview(b"".join(bytes(gap) + bytes([at]) * size for at in range(count))), size, gap)
+        for size, gap, count in shapes
+    ]
+    for mixed in (parts, [parts[0], [b"a", b"bc"]]):
+        joined = joined_entries(mixed)
+        assert [bytes(entry) for entry in joined] == [bytes(entry) for part in mixed for entry in part]
+    assert isinstance(joined_entries(parts), EvenEntries) == (len({shape[:2] for shape in shapes}) == 1)

@@ -16,6 +16,7 @@ from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES
 from tallystick.bookkeeper.wire.compression import Compression, decompress
 from tallystick.bookkeeper.wire.pulsar_messages import LONGEST_METADATA, STEP_FIELDS, Buffer
 from tallystick.codec.checksum import crc32c
+from tallystick.codec.reads import EvenEntries
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.gather import Bytes, Flags, Numbers, Spans, first_false, joined, view_of, windows
 from tallystick.pipeline.stream.fields import INT_BITS, Field, Fields, Kind, read_fields
@@ -79,14 +80,9 @@ def take_block(payloads: Sequence[Buffer], at: int, first: int) -> tuple[int, Bl
     Returns the place of the next entry, and the messages; None if the first one is not usual. ``first`` is the id of
     the first payload's entry.
     """
-    taken, size = list[Buffer](), 0
-    while at + len(taken) < len(payloads) and size < MOST_BYTES and len(taken) < MOST_ROWS:
-        taken.append(payloads[at + len(taken)])
-        size += len(taken[-1])
-    data, sizes = joined(taken), np.fromiter(map(len, taken), np.int64, len(taken))
-    ends = np.cumsum(sizes)
-    count = first_false(sizes >= _HEAD.itemsize)
-    entries = Spans((ends - sizes)[:count], sizes[:count])
+    data, entries = _taken(payloads, at)
+    ends = entries.offsets + entries.sizes
+    entries = entries.at(slice(first_false(entries.sizes >= _HEAD.itemsize)))
     metadata_ends, crcs, fields, good = _metadata(data, entries)
     count = min(first_false(good), _enough(fields))
     count = first_false(crcs[:count] == _crcs(data, entries.at(slice(count))))
@@ -103,6 +99,22 @@ def take_block(payloads: Sequence[Buffer], at: int, first: int) -> tuple[int, Bl
         fields.number(_PUBLISHED)[:count],
         int(messages.values.sizes.sum()),
     )
+
+
+def _taken(payloads: Sequence[Buffer], at: int) -> tuple[Bytes, Spans]:
+    """Returns some payloads from a place on, in one piece."""
+    if isinstance(payloads, EvenEntries):
+        step, most = payloads.gap + payloads.size, min(MOST_ROWS, MOST_BYTES // max(1, payloads.size) + 1)
+        even = payloads[at : at + most]
+        assert isinstance(even, EvenEntries)
+        offsets = np.arange(payloads.gap, len(even.data), step)
+        return joined([even.data]), Spans(offsets, np.full(len(offsets), payloads.size))
+    taken, size = list[Buffer](), 0
+    while at + len(taken) < len(payloads) and size < MOST_BYTES and len(taken) < MOST_ROWS:
+        taken.append(payloads[at + len(taken)])
+        size += len(taken[-1])
+    sizes = np.fromiter(map(len, taken), np.int64, len(taken))
+    return joined(taken), Spans(np.cumsum(sizes) - sizes, sizes)
 
 
 def _metadata(data: Bytes, entries: Spans) -> tuple[Numbers, Numbers, Fields, Flags]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
-from tallystick.codec.reads import EntryRun
+from tallystick.codec.reads import EntryRun, joined_entries
 from tallystick.errors import NoSuchEntry, TallyError
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.codes import coded
@@ -64,27 +64,30 @@ async def _row_runs(client: BookieClient, partition: StreamPartition) -> AsyncGe
 
 async def _joined(runs: AsyncGenerator[EntryRun, None]) -> AsyncGenerator[EntryRun, None]:
     """The payloads of runs that follow each other, as many together as make a batch. Closes the runs at its end."""
-    payloads: list[bytes | memoryview] = []
-    ledger = first = size = 0
+    parts: list[EntryRun] = []
+    count = size = 0
     async with aclosing(runs):
         try:
             async for run in runs:
-                if payloads and (run.ledger != ledger or run.first != first + len(payloads)):
-                    yield EntryRun(ledger, first, payloads=payloads)
-                    payloads, size = [], 0
-                if not payloads:
-                    ledger, first = run.ledger, run.first
-                payloads += run.payloads
-                size += run.payload_bytes
-                if size >= BATCH_BYTES or len(payloads) >= BATCH_ROWS:
-                    yield EntryRun(ledger, first, payloads=payloads)
-                    payloads, size = [], 0
+                if parts and (run.ledger, run.first) != (parts[-1].ledger, parts[-1].last + 1):
+                    yield _as_one(parts)
+                    parts, count, size = [], 0, 0
+                parts.append(run)
+                count, size = count + len(run), size + run.payload_bytes
+                if size >= BATCH_BYTES or count >= BATCH_ROWS:
+                    yield _as_one(parts)
+                    parts, count, size = [], 0, 0
         except TallyError:  # what came before it comes first
-            if payloads:
-                yield EntryRun(ledger, first, payloads=payloads)
+            if parts:
+                yield _as_one(parts)
             raise
-        if payloads:
-            yield EntryRun(ledger, first, payloads=payloads)
+        if parts:
+            yield _as_one(parts)
+
+
+def _as_one(runs: Sequence[EntryRun]) -> EntryRun:
+    payloads = joined_entries([run.payloads for run in runs])
+    return EntryRun(runs[0].ledger, runs[0].first, payloads=payloads)
 
 
 async def _batches(

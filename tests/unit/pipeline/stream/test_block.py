@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tallystick.bookkeeper.wire.pulsar_messages import (
     plain_payload,
 )
 from tallystick.bookkeeper.wire.stream_values import Position
+from tallystick.codec.reads import EvenEntries
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.stream.block import MOST_ROWS, take_block
 from tallystick.pipeline.stream.block_arrays import BlockRun
@@ -30,8 +32,17 @@ FIRST = 5
 
 
 def block_columns(entries: list[bytes]) -> tuple[int, list[list[Any]]]:
-    """How many entries are taken, and the columns of their rows."""
-    stop, block = take_block(entries, 0, FIRST)
+    """How many entries are taken, and the columns of their rows; alike of those that lie with gaps in one buffer."""
+    columns = columns_of(entries)
+    if len({*map(len, entries)}) == 1:
+        gap = bytes(36)
+        even = EvenEntries(memoryview(b"".join(gap + entry for entry in entries)), len(entries[0]), len(gap))
+        assert columns_of(even) == columns
+    return columns
+
+
+def columns_of(payloads: Sequence[bytes | memoryview]) -> tuple[int, list[list[Any]]]:
+    stop, block = take_block(payloads, 0, FIRST)
     if block is None:
         assert stop == 0
         return 0, []
@@ -157,7 +168,10 @@ def test_entries_before_one_that_is_not_usual_are_taken(bad: bytes) -> None:
 
 
 def test_no_more_is_taken_than_some_batches_hold() -> None:
-    stop, block = take_block([entry_of(bytes(BATCH_BYTES // 4))] * 20, 0, FIRST)
+    entry = entry_of(bytes(BATCH_BYTES // 4))
+    even = EvenEntries(memoryview(entry * 20), len(entry), 0)
+    assert take_block(even, 0, FIRST)[0] == 8 and take_block(even, 15, FIRST)[0] == 20
+    stop, block = take_block([entry] * 20, 0, FIRST)
     assert block is not None and stop == len(block) == 8
     sizes = [part.size for part in BlockRun("s", 7, block).parts()]
     assert sum(sizes) == block.size and max(sizes) <= 2 * BATCH_BYTES
