@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.codec.pulled import scan_pulled
-from tallystick.codec.records import BORN_V6, Row, encode_records, topic_field
-from tallystick.codec.uniform_pulled import scan_uniform_pulled
+from tallystick.codec.records import Row, encode_records, topic_field
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import StoredMessage, decode_message, encode_properties
 
@@ -47,31 +46,6 @@ rows = st.builds(
     st.sampled_from([b"", encode_properties({"TAGS": "a"})]),
 )
 places = st.builds(Place, st.integers(0, 1 << 60), st.sampled_from([V4, V6]))
-
-
-@given(st.lists(st.tuples(rows, places), max_size=6), st.integers(0, 6), st.data())
-def test_uniform_records_are_read_as_any_are(
-    stored: list[tuple[Row, Place]], repeated: int, data: st.DataObject
-) -> None:
-    buffer = bytearray(pulled(stored + stored[:1] * repeated))
-    if buffer and data.draw(st.booleans()):
-        buffer[data.draw(st.integers(0, len(buffer) - 1))] = data.draw(st.integers(0, 255))
-    run = scan_uniform_pulled(bytes(buffer))
-    assert run is None or run == scan_pulled(bytes(buffer))
-
-
-@pytest.mark.parametrize("verify", [True, False])
-def test_what_one_producer_sent_is_uniform(verify: bool) -> None:
-    stored = [(row(b"body", properties=b"k\x01%d\x02" % at), Place(at << 10, V4)) for at in range(10)]
-    buffer = bytearray(pulled(stored))
-    run = scan_uniform_pulled(bytes(buffer), verify=verify)
-    assert run is not None and run == scan_pulled(bytes(buffer)) and len(run) == 10
-    buffer[88] ^= 1  # of the first body
-    assert (scan_uniform_pulled(bytes(buffer), verify=verify) is None) is verify
-    assert scan_uniform_pulled(bytes(buffer[:-1]), verify=False) is None
-    assert scan_uniform_pulled(pulled(stored[:3])) is None
-    buffer[39] |= BORN_V6  # then the first record's parts are elsewhere
-    assert scan_uniform_pulled(bytes(buffer), verify=False) is None
 
 
 @given(st.lists(st.tuples(rows, places), max_size=6))

@@ -226,7 +226,8 @@ def test_joined_entries_are_all_of_them(shapes: list[tuple[int, int, int]]) -> N
         EvenEntries(memoryview(b"".join(bytes(gap) + bytes([at]) * size for at in range(count))), size, gap)
         for size, gap, count in shapes
     ]
-    for mixed in (parts, [parts[0], [b"a", b"bc"]]):
+    with_plain: list[Sequence[bytes | memoryview]] = [parts[0], [b"a", b"bc"]]
+    for mixed in (parts, with_plain):
         joined = joined_entries(mixed)
         assert [bytes(entry) for entry in joined] == [bytes(entry) for part in mixed for entry in part]
     assert isinstance(joined_entries(parts), EvenEntries) == (len({shape[:2] for shape in shapes}) == 1)

@@ -60,16 +60,19 @@ def alike_properties(texts: Sequence[bytes]) -> AlikeProperties | None:
     """Returns the properties of messages; None if they are not alike, or not in ASCII."""
     if len(texts) < FEWEST or not texts[0] or set(map(len, texts)) != {len(texts[0])}:
         return None
-    joined = b"".join(texts)
-    if not joined.isascii():
+    return alike_rows(np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), len(texts[0])))
+
+
+def alike_rows(rows: Bytes) -> AlikeProperties | None:
+    """As ``alike_properties``, of texts that are rows."""
+    if len(rows) < FEWEST or not rows.size or rows.max() >= 0x80:
         return None
-    rows: Bytes = np.frombuffer(joined, np.uint8).reshape(len(texts), len(texts[0]))
     is_constant = (rows == rows[0]).all(axis=0)
     if (rows[:, ~is_constant] <= _LAST_SEPARATOR).any():  # what parts names and values is at other places in some
         return None
     pairs: list[_Pair] = []
     start = 0
-    for part in texts[0].split(b"\x02"):
+    for part in rows[0].tobytes().split(b"\x02"):
         name, _, value = part.partition(b"\x01")
         value_at = start + len(name) + 1
         if not is_constant[start : start + len(name)].all():

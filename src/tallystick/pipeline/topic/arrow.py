@@ -13,14 +13,18 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.pipeline import headers
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS, HEADERS
+from tallystick.pipeline.gather import Bytes, integers
 from tallystick.pipeline.times import TIME, times_of
-from tallystick.pipeline.topic.alike import AlikeProperties, alike_properties
+from tallystick.pipeline.topic.alike import AlikeProperties, alike_properties, alike_rows
 from tallystick.pipeline.topic.brokers import Pulled
+from tallystick.pipeline.topic.uniform import UniformRun
 from tallystick.rocketmq.wire.message_ids import decode_host, encode_message_id
 from tallystick.rocketmq.wire.record import COMPRESSED, KEYS, TAGS, UNIQ_KEY, sent_body
 
@@ -79,19 +83,38 @@ class _Rows:
         self.parts, self.decode = parts, decode
         self.count = sum(len(part.run) for part in parts)
 
-    def all(self, field: str) -> list[Any]:
-        return [value for part in self.parts for value in getattr(part.run, field)]
+    def column(self, field: str) -> npt.NDArray[Any]:
+        """A field of all records; numbers are as they came, in any order of their bytes."""
+        columns = [part.column(field) for part in self.parts]
+        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+    def hosts(self, field: str) -> list[bytes]:
+        hosts = self.column(field)
+        if hosts.dtype.kind == "V" and (hosts == hosts[0]).all():
+            return [bytes(hosts[0])] * self.count
+        return [bytes(host) for host in hosts.tolist()]
+
+    @property
+    def bodies(self) -> list[bytes | memoryview]:
+        return [body for part in self.parts for body in _each(part.run.bodies)]
+
+    @property
+    def _property_texts(self) -> list[bytes]:
+        return [bytes(text) for part in self.parts for text in _each(part.run.properties)]
 
     @cached_property
     def _alike(self) -> AlikeProperties | None:
-        return alike_properties(self.all("properties"))
+        uniform = [part.run.properties for part in self.parts if isinstance(part.run, UniformRun)]
+        if len(uniform) == len(self.parts) and len({rows.shape[1] for rows in uniform}) == 1:
+            return alike_rows(uniform[0] if len(uniform) == 1 else np.concatenate(uniform))
+        return alike_properties(self._property_texts)
 
     @cached_property
     def properties(self) -> pa.MapArray:
         """Names and values, without the pairs that count for nothing (``decode_properties``)."""
         if self._alike is not None:
             return self._alike.maps
-        property_texts = self.all("properties")
+        property_texts = self._property_texts
         try:
             b"".join(property_texts).decode()
         except UnicodeDecodeError:
@@ -136,14 +159,24 @@ def _binary(values: Sequence[bytes | memoryview]) -> pa.Array:
 
 
 def _bodies(rows: _Rows) -> pa.Array:
-    bodies = rows.all("bodies")
-    if rows.decode and any(flag & COMPRESSED for part in rows.parts for flag in part.run.sys_flags):
-        bodies = [
-            sent_body(bytes(body), flag, offset)
-            for part in rows.parts
-            for body, flag, offset in zip(part.run.bodies, part.run.sys_flags, part.run.physical_offsets, strict=True)
-        ]
-    return _binary(bodies)
+    flags = rows.column("sys_flags")
+    if rows.decode and (flags & COMPRESSED).any():
+        each = zip(rows.bodies, flags.tolist(), rows.column("physical_offsets").tolist(), strict=True)
+        return _binary([sent_body(bytes(body), flag, offset) for body, flag, offset in each])
+    uniform = [part.run.bodies for part in rows.parts if isinstance(part.run, UniformRun)]
+    if len(uniform) < len(rows.parts):
+        return _binary(rows.bodies)
+    offsets = np.zeros(rows.count + 1, np.int32)
+    np.cumsum(np.repeat([run.shape[1] for run in uniform], [len(run) for run in uniform]), out=offsets[1:])
+    data, end = np.empty(offsets[-1], np.uint8), 0
+    for run in uniform:
+        start, end = end, end + run.size
+        data[start:end].reshape(run.shape)[:] = run
+    return pa.Array.from_buffers(pa.binary(), rows.count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _each(values: Sequence[bytes | memoryview] | Bytes) -> Sequence[bytes | memoryview]:
+    return [row.tobytes() for row in values] if isinstance(values, np.ndarray) else values
 
 
 def _of_the_queue(value: Callable[[Pulled], object], kind: pa.DataType) -> Callable[[_Rows], pa.Array]:
@@ -156,12 +189,7 @@ def _of_the_queue(value: Callable[[Pulled], object], kind: pa.DataType) -> Calla
 
 
 def _integers(field: str, kind: pa.DataType) -> Callable[[_Rows], pa.Array]:
-    code = "i" if kind == pa.int32() else "q"
-
-    def column(rows: _Rows) -> pa.Array:
-        return pa.Array.from_buffers(kind, rows.count, [None, pa.py_buffer(array(code, rows.all(field)))])
-
-    return column
+    return lambda rows: integers(rows.column(field), kind)
 
 
 def _times(field: str) -> Callable[[_Rows], pa.Array]:
@@ -171,7 +199,7 @@ def _times(field: str) -> Callable[[_Rows], pa.Array]:
 
 def _hosts(field: str) -> Callable[[_Rows], pa.Array]:
     def column(rows: _Rows) -> pa.Array:
-        hosts = rows.all(field)
+        hosts = rows.hosts(field)
         if hosts.count(hosts[0]) == rows.count:
             return pa.repeat(pa.scalar(_host(hosts[0])), rows.count)
         return pa.array(map(_host, hosts), pa.string(), size=rows.count)
@@ -189,7 +217,7 @@ def _message_ids(rows: _Rows) -> pa.Array:
     unique = rows.property(UNIQ_KEY)
     if not unique.null_count:
         return unique
-    places = zip(rows.all("store_hosts"), rows.all("physical_offsets"), strict=True)
+    places = zip(rows.hosts("store_hosts"), rows.column("physical_offsets").tolist(), strict=True)
     return pc.coalesce(unique, pa.array([encode_message_id(host, offset) for host, offset in places], pa.string()))
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from tallystick.codec.pulled import PulledRun, scan_pulled
-from tallystick.codec.uniform_pulled import scan_uniform_pulled
 from tallystick.errors import (
     BrokerError,
     BrokerUnavailable,
@@ -22,7 +24,9 @@ from tallystick.errors import (
     Unavailable,
 )
 from tallystick.pipeline.columns import BATCH_BYTES
+from tallystick.pipeline.gather import first_false
 from tallystick.pipeline.topic.plan import BrokerSets
+from tallystick.pipeline.topic.uniform import UniformRun, scan_uniform
 from tallystick.rocketmq.client.responses import refusal
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import BrokerChoice
@@ -44,8 +48,15 @@ class Pulled:
     """Some messages of a queue, with offsets that follow each other, and the bytes of their records."""
 
     queue: MessageQueue
-    run: PulledRun
+    run: PulledRun | UniformRun
     size: int
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Returns a field of all records: numbers as they are, or bytes."""
+        if isinstance(self.run, UniformRun):
+            return self.run.column(name)
+        values = getattr(self.run, name)
+        return np.array(values) if values and isinstance(values[0], int) else np.array(values, object)
 
 
 def judge(response: Command, queue: MessageQueue, offset: int) -> Pulled:
@@ -67,13 +78,16 @@ def judge(response: Command, queue: MessageQueue, offset: int) -> Pulled:
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, queue=queue)
     body = bytes(response.body)
-    run = scan_uniform_pulled(body) or scan_pulled(body)
+    run = scan_uniform(body) or scan_pulled(body)
     if run.end != len(body) or not body:
         raise RemoteProtocolError("a broker gave records that are damaged", queue=queue, offset=offset)
-    for expected_offset, queue_offset in enumerate(run.queue_offsets, offset):
-        if queue_offset != expected_offset:
-            raise NoSuchMessage("the queue has a gap", queue=queue, offset=expected_offset, next=queue_offset)
-    return Pulled(queue, run, len(body))
+    pulled = Pulled(queue, run, len(body))
+    offsets = pulled.column("queue_offsets")
+    good_count = first_false(offsets == np.arange(offset, offset + len(run)))
+    if good_count < len(run):
+        place, following = offset + good_count, int(offsets[good_count])
+        raise NoSuchMessage("the queue has a gap", queue=queue, offset=place, next=following)
+    return pulled
 
 
 class SetResponse(NamedTuple):

@@ -41,5 +41,5 @@ async def _next_message(follower: TopicFollower, range_: QueueRange) -> _Next | 
     """Returns None if it cannot be read, which whoever reads it will hear of."""
     with contextlib.suppress(BrokerError, NoSuchMessage, RemoteProtocolError, Unavailable):
         pulled = await follower.client.pull(range_.queue, range_.first, 1)
-        return _Next(pulled.size // len(pulled.run), pulled.run.store_timestamps[0])
+        return _Next(pulled.size // len(pulled.run), int(pulled.column("store_timestamps")[0]))
     return None
