@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -59,6 +60,8 @@ class QueryPlanner(Generic[ClientT, PositionsT, PartitionT]):
         self._worker = TaskWorker(peers)
         self._initial: Offset | None = None
         self._has_planned = False
+        # What Spark hands over again and again: of thousands of logs neither form is made anew while nothing changes.
+        self._forms: deque[tuple[Offset, PositionsT]] = deque(maxlen=3)
 
     def initial(self) -> Offset:
         """Returns where a query begins. Spark asks for it to decide the first batch, again to plan that, and once more
@@ -73,8 +76,9 @@ class QueryPlanner(Generic[ClientT, PositionsT, PartitionT]):
     def latest(self, start: Offset, limits: TriggerLimits) -> Offset:
         if self._decisions.may_begin_later and start == self._initial and not self._has_planned:
             return start  # nothing is in the first batch but where the query begins, so that the checkpoint has that
-        positions = self._from_offset(start)
-        return self._to_offset(self._worker.ask(lambda client: self._decisions.latest(client, positions, limits)))
+        positions = self._decoded(start)
+        ends = self._worker.ask(lambda client: self._decisions.latest(client, positions, limits))
+        return start if ends == positions else self._encoded(ends)
 
     def heads(self) -> Offset | None:
         """Returns how far all reached, and the lag, unless that cannot be told now."""
@@ -84,17 +88,33 @@ class QueryPlanner(Generic[ClientT, PositionsT, PartitionT]):
         try:
             lag = self._worker.ask(self._decisions.lag)
         except TallyError:  # which whoever reads it will hear of
-            return self._to_offset(positions)
-        return {**self._to_offset(positions), "lag": lag.to_json()}
+            return self._encoded(positions)
+        return {**self._encoded(positions), "lag": lag.to_json()}
 
     def partitions(self, start: Offset, end: Offset) -> list[PartitionT]:
         self._has_planned = True
-        starts, ends = self._from_offset(start), self._from_offset(end)
+        starts, ends = self._decoded(start), self._decoded(end)
         return self._worker.ask(lambda client: self._decisions.partitions(client, starts, ends))
 
     def commit(self, end: Offset) -> None:
-        positions = self._from_offset(end)
+        positions = self._decoded(end)
         self._worker.ask(lambda client: self._decisions.commit(client, positions))
 
     def close(self) -> None:
         self._worker.close()
+
+    def _decoded(self, offset: Offset) -> PositionsT:
+        for form, positions in self._forms:
+            if form == offset:
+                return positions
+        positions = self._from_offset(offset)
+        self._forms.append((offset, positions))
+        return positions
+
+    def _encoded(self, positions: PositionsT) -> Offset:
+        for form, same in self._forms:
+            if same is positions:
+                return form
+        offset = self._to_offset(positions)
+        self._forms.append((offset, positions))
+        return offset

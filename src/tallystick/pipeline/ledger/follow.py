@@ -1,7 +1,8 @@
 """The ledgers of a streaming query, as its planner process follows them for as long as the query runs.
 
 Of each open one a reader is kept, which asks the bookies anew how far that is confirmed, and hears of its close; a
-closed one is known from its metadata. So a trigger costs a question for each ledger that is open. Nothing is fenced.
+closed one is known from its metadata. So a look at an open ledger costs one round of requests, and ``Rounds`` says at
+which of many a trigger looks. Nothing is fenced.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tallystick.pipeline.ledger.schema import FORMAT
 from tallystick.pipeline.ledger.survey import AT_ONCE, TOGETHER, matching_ledgers, state_of
 from tallystick.pipeline.listing import Listing
 from tallystick.pipeline.notes import note
+from tallystick.pipeline.rounds import Rounds
 from tallystick.runtime.tasks import together
 
 PATIENCE_S = 60.0  # a query goes on so long although too few bookies say how far a ledger is confirmed
@@ -69,6 +71,7 @@ class LedgerFollower:
         self._listing = Listing(lambda: matching_ledgers(driver, options.selection), clock, FORMAT)
         self._open: dict[LedgerId, _Open] = {}
         self._ends: dict[LedgerId, LedgerEnd] = {}
+        self._rounds: Rounds[LedgerId] = Rounds()
 
     async def ledgers(self) -> Sequence[LedgerId]:
         """Returns the ledgers that the query reads, as they were not long ago; single ones may not be there."""
@@ -77,7 +80,8 @@ class LedgerFollower:
     async def ends(self, ledgers: Collection[LedgerId], *, is_patient: bool) -> dict[LedgerId, LedgerEnd]:
         """Returns how far each ledger can be read; those that are not there (any more) are left out, and other ledgers
         are followed no more. Raises Unauthorized, MetadataError, Unavailable and its kinds; ``is_patient``: the latter
-        only when the end of a ledger was not known for a while."""
+        only when the end of a ledger was not known for a while, and of many open ones the quiet ones are as they were
+        seen last."""
         ids = set(ledgers)
         for ledger in [ledger for ledger in self._open if ledger not in ids]:
             await self._leave(ledger)
@@ -91,7 +95,9 @@ class LedgerFollower:
             else:  # the bookies are asked how far it is confirmed; until they respond it is there, and empty
                 self._open[ledger] = _Open(now)
                 self._ends[ledger] = LedgerEnd(LedgerExtent(ledger, state.value, NO_ENTRY, 0), is_closed=False)
-        await together((self._refresh(*each, is_patient=is_patient) for each in tuple(self._open.items())), AT_ONCE)
+        due = self._rounds.due(now) if is_patient else ids
+        asked = [each for each in self._open.items() if each[0] in due or each[1].reader is None]
+        await together((self._refresh(*each, is_patient=is_patient) for each in asked), AT_ONCE)
         return {ledger: self._ends[ledger] for ledger in sorted(ids) if ledger in self._ends}
 
     async def entry_bytes(self, end: LedgerEnd, first: EntryId) -> int:
@@ -155,11 +161,14 @@ class LedgerFollower:
         followed.seen_at = context.clock.now()
         reader = followed.reader
         extent = LedgerExtent(ledger, reader.metadata, reader.last_entry, reader.length)
+        end, before = LedgerEnd(extent, reader.is_closed), self._ends.get(ledger)
+        self._rounds.looked(ledger, followed.seen_at, has_news=before is None or end.entry != before.entry)
         if reader.is_closed:
             await self._leave(ledger)
-        self._ends[ledger] = LedgerEnd(extent, reader.is_closed)
+        self._ends[ledger] = end
 
     async def _leave(self, ledger: LedgerId) -> None:
         self._ends.pop(ledger, None)
+        self._rounds.forget(ledger)
         if (reader := self._open.pop(ledger).reader) is not None:
             await reader.close()

@@ -1,16 +1,17 @@
 """The streams of a streaming query, as its planner process follows them for as long as the query runs.
 
 Their lists are read once and watched; of each stream the reader of the open ledger is kept, which asks the bookies anew
-how far that is confirmed. So a trigger costs a question for each stream, however many ledgers it has; and only what is
-new is looked up.
+how far that is confirmed. So a look at a stream costs one round of requests, however many ledgers it has. ``Rounds``
+says at which of many streams a trigger looks: those whose list has changed are among them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.stream.client import BookKeeper, connect
@@ -31,6 +32,7 @@ from tallystick.errors import (
 from tallystick.pipeline.entry_sizes import size_of
 from tallystick.pipeline.listing import Listing
 from tallystick.pipeline.notes import note
+from tallystick.pipeline.rounds import Rounds
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.progress import QueryCursors
@@ -47,9 +49,11 @@ class _Followed:
     stream_list: StreamList
     walk: EntryWalk
     seen_at: float
+    changed: Callable[[], None]
     ledger: LedgerId | None = None
 
     async def close(self) -> None:
+        self.stream_list.listeners.pop(self.changed, None)
         await self.walk.close()
         self.stream_list.release()
 
@@ -72,6 +76,8 @@ class StreamFollower:
         self.cursors = None if options.cursor is None else QueryCursors(bk, options.cursor, is_raw=options.is_raw)
         self._followed: dict[str, _Followed] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
+        self._rounds: Rounds[str] = Rounds()
+        self._seen: Mapping[str, StreamExtent] = {}  # as they were seen last
         self._listing = Listing(lambda: matching_streams(bk, options), bk.context.clock, FORMAT)
 
     async def streams(self) -> Collection[str]:
@@ -95,6 +101,27 @@ class StreamFollower:
             else:
                 extents[stream] = outcome
         return extents
+
+    async def recent_extents(self, positions: Mapping[str, Position]) -> Mapping[str, StreamExtent]:
+        """As ``extents``, patiently. Streams at which no trigger has to look now are as they were seen last; where
+        nothing is new the same mapping is returned again."""
+        clock, seen = self.bk.context.clock, self._seen
+        due = self._rounds.due(clock.now())
+        asked = {
+            stream: at
+            for stream, at in positions.items()
+            if stream in due or (extent := seen.get(stream)) is None or at > extent.end
+        }
+        extents = await self.extents(asked, is_patient=True)
+        news = {stream: extent for stream, extent in extents.items() if extent != seen.get(stream)}
+        now = clock.now()
+        for stream in extents:
+            self._rounds.looked(stream, now, has_news=stream in news)
+        if news or len(extents) < len(asked) or seen.keys() != positions.keys():
+            latest = {**seen, **news}
+            gone = asked.keys() - extents.keys()
+            self._seen = {stream: latest[stream] for stream in positions if stream not in gone}
+        return self._seen
 
     async def extent_to(self, stream: str, end: Position) -> StreamExtent:
         """Returns the ledgers of a stream up to a position that was its end. Raises NoSuchStream, MetadataError."""
@@ -196,13 +223,15 @@ class StreamFollower:
         followed = self._followed.get(stream)
         if followed is None:
             stream_list = await self.bk.stream_context.readers.lists.open(stream)
-            walk = EntryWalk(self.bk, stream_list, _raise)
-            followed = self._followed[stream] = _Followed(stream_list, walk, self.bk.context.clock.now())
+            walk, changed = EntryWalk(self.bk, stream_list, _raise), partial(self._rounds.changed, stream)
+            stream_list.listeners[changed] = None
+            followed = self._followed[stream] = _Followed(stream_list, walk, self.bk.context.clock.now(), changed)
         return followed
 
     async def _leave(self, stream: str) -> None:
         if (followed := self._followed.pop(stream, None)) is not None:
             await followed.close()
+            self._rounds.forget(stream)
 
 
 def _reaching(extent: StreamExtent, start: Position, listed: Sequence[StreamLedger]) -> StreamExtent:

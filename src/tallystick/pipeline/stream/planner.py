@@ -13,7 +13,7 @@ from tallystick.errors import NoSuchPosition, NoSuchStream, PositionTrimmed
 from tallystick.pipeline.lag import Lag
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.planner import QueryPlanner
-from tallystick.pipeline.stream.admit import admit, entries_behind
+from tallystick.pipeline.stream.admit import admit, backlog, entries_behind
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.follow import FollowedStreams, StreamFollower
 from tallystick.pipeline.stream.lag import lag_of
@@ -33,12 +33,20 @@ def planner(options: StreamSourceOptions) -> QueryPlanner[StreamFollower, Positi
 
 
 class StreamDecisions:
-    """See the module. ``heads`` are the streams as they were seen last."""
+    """See the module. ``heads`` are the streams as they were seen last.
+
+    Of thousands of streams few have something new. The others are ``_quiet``: a stream is read to the end of an extent,
+    and as long as the follower gives just that one, and Spark that position, nothing is to be decided anew.
+    """
 
     def __init__(self, options: StreamSourceOptions) -> None:
         self.options = options
         self.heads: Mapping[str, StreamExtent] | None = None
-        self._ends: Positions = {}  # where the batch ends that was decided last
+        self._reached: Positions | None = None
+        self._reached_of: Mapping[str, StreamExtent] | None = None
+        self._named = frozenset(options.streams)
+        self._quiet: dict[str, tuple[StreamExtent, Position]] = {}
+        self._ends: Positions = {}  # where the batch ends that was decided last, of streams that are not quiet
         self._is_frozen = False
         self._delay = TriggerDelay()
 
@@ -49,7 +57,10 @@ class StreamDecisions:
 
     def reached(self) -> Positions | None:
         """Returns how far all streams reached when it was last looked; None before that."""
-        return None if self.heads is None else {stream: extent.end for stream, extent in self.heads.items()}
+        if self.heads is not self._reached_of:
+            heads = self._reached_of = self.heads
+            self._reached = None if heads is None else {stream: extent.end for stream, extent in heads.items()}
+        return self._reached
 
     async def lag(self, follower: StreamFollower) -> Lag:
         """Returns what the batch that was decided last leaves. Raises MetadataError."""
@@ -79,25 +90,29 @@ class StreamDecisions:
         """Returns where the batch that begins at ``positions`` ends. Raises NoSuchStream, PositionTrimmed and
         NoSuchPosition for what is lost, unless the options say to go on."""
         # One that the options do not name any more is left out; one that they do name and is not there is lost.
-        positions = {stream: at for stream, at in positions.items() if self._is_wanted(stream)}
+        positions = {stream: at for stream, at in positions.items() if stream in self._quiet or self._is_wanted(stream)}
         extents = await self._extents(follower, positions)
         for stream in sorted(positions.keys() - extents.keys()):
             self._lost(NoSuchStream("a stream that the query reads is deleted", stream=stream))
         positions = {stream: at for stream, at in positions.items() if stream in extents}
         if follower.cursors is not None:
             await follower.cursors.open(positions)
-        starts = {stream: self._resumed(follower, at, extents[stream]) for stream, at in positions.items()}
+        starts = {
+            stream: self._resumed(follower, at, extents[stream])
+            for stream, at in positions.items()
+            if not self._is_quiet(stream, at, extents[stream])
+        }
         new = {stream: extent.first for stream, extent in extents.items() if stream not in positions}
         now = follower.bk.context.clock.now()
         if not (new or self._is_frozen) and self._delay.waits(limits, entries_behind(starts, extents), now):
-            self._ends = starts
+            self._decided(starts, extents)
             return positions
         self._delay.batch_began(now)
         ends = admit(starts, {stream: extents[stream] for stream in starts}, limits)
         if follower.cursors is not None:
             await follower.cursors.open(new)
-        self._ends = {**ends, **new}
-        return self._ends
+        self._decided({**ends, **new}, extents)
+        return {**positions, **self._ends}
 
     async def commit(self, follower: StreamFollower, positions: Positions) -> None:
         """All before the positions is read, and its rows are where they should be."""
@@ -124,10 +139,8 @@ class StreamDecisions:
     async def _extents(self, follower: StreamFollower, positions: Positions) -> Mapping[str, StreamExtent]:
         extents = self.heads
         if extents is None or not self._is_frozen:
-            streams = {*await follower.streams(), *positions}
-            extents = await follower.extents(
-                {stream: positions.get(stream, EARLIEST) for stream in sorted(streams)}, is_patient=True
-            )
+            new = [stream for stream in await follower.streams() if stream not in positions]
+            extents = await follower.recent_extents({**positions, **dict.fromkeys(new, EARLIEST)})
         if self.options.fail_on_data_loss:
             self._require_named(extents, positions)
         self.heads = extents
@@ -144,7 +157,21 @@ class StreamDecisions:
 
     def _is_wanted(self, stream: str) -> bool:
         pattern = self.options.pattern
-        return stream in self.options.streams if pattern is None else pattern.fullmatch(stream) is not None
+        return stream in self._named if pattern is None else pattern.fullmatch(stream) is not None
+
+    def _is_quiet(self, stream: str, position: Position, extent: StreamExtent) -> bool:
+        """Whether a stream was read to the end of this very extent, which is at this position."""
+        read_to = self._quiet.get(stream)
+        return read_to is not None and read_to[0] is extent and read_to[1] == position
+
+    def _decided(self, ends: Positions, extents: Mapping[str, StreamExtent]) -> None:
+        """The batch that was decided last ends there, in the streams that were not quiet."""
+        self._ends = ends
+        for stream, at in ends.items():
+            if backlog(extents[stream], at):
+                self._quiet.pop(stream, None)
+            else:
+                self._quiet[stream] = extents[stream], at
 
     def _resumed(self, follower: StreamFollower, position: Position, extent: StreamExtent) -> Position:
         """Returns where reading goes on in a stream."""

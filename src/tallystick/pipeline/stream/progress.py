@@ -34,12 +34,14 @@ class QueryCursors:
     async def open(self, positions: Positions) -> None:
         """Open those that are not open, made where there are none; all before the positions is read. Raises Unavailable
         and its kinds, RecoveryIncomplete, MetadataError."""
-        await asyncio.gather(*(self._open(stream, at) for stream, at in positions.items()))
+        missing = {stream: at for stream, at in positions.items() if stream not in self._cursors}
+        if missing:
+            await asyncio.gather(*(self._open(stream, at) for stream, at in missing.items()))
 
     async def move(self, positions: Positions) -> None:
         """Say that all before the positions is read. What takes longer than a moment goes on behind the next batch."""
         for stream, at in positions.items():
-            if stream not in self._moves:
+            if stream not in self._moves and self._is_behind(stream, at):
                 self._moves[stream] = asyncio.create_task(self._move(stream, at))
         if self._moves:
             await asyncio.wait(tuple(self._moves.values()), timeout=MOMENT_S)
@@ -50,9 +52,12 @@ class QueryCursors:
         mark = self._opened_at.get(stream, EARLIEST)
         return mark.ledger if mark.entry == -1 and mark != EARLIEST else None
 
+    def _is_behind(self, stream: str, at: Position) -> bool:
+        """Whether the cursor of a stream is not yet where a batch has ended."""
+        cursor = self._cursors.get(stream)
+        return cursor is not None and at != EARLIEST and Position(at.ledger, at.entry - 1) > cursor.mark
+
     async def _open(self, stream: str, at: Position) -> None:
-        if stream in self._cursors:
-            return
         start = "beginning" if at == EARLIEST else at
         async with self._gate:
             try:
@@ -68,12 +73,11 @@ class QueryCursors:
         await self.move({stream: at})
 
     async def _move(self, stream: str, at: Position) -> None:
-        cursor = self._cursors.get(stream)
-        last = Position(at.ledger, at.entry - 1)
+        cursor = self._cursors[stream]
         try:
-            if cursor is not None and at != EARLIEST and last > cursor.mark:
+            if cursor is not None:
                 async with self._gate:
-                    await cursor.ack_up_to(last)
+                    await cursor.ack_up_to(Position(at.ledger, at.entry - 1))
         except StreamFenced as error:
             self._cursors[stream] = None
             note(FORMAT, f"another query moves this cursor from now on: {error}")
