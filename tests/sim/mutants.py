@@ -294,11 +294,4 @@ MUTANTS = (
         "            if False:\n",
         killer="tests/unit/bookkeeper/bookie/test_state_file.py",
     ),
-    Mutant(
-        "a log that cannot be read goes with those that were rewritten",
-        BOOKIE + "checkpoint.py",
-        "return self._new_log(plan.log_id, fill), victims, tuple(damaged)",
-        "return self._new_log(plan.log_id, fill), plan.rewrite, tuple(damaged)",
-        killer="tests/unit/bookkeeper/bookie/test_collector.py",
-    ),
 )

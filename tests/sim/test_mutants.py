@@ -15,6 +15,7 @@ import tallystick.errors
 from sim.mutants import MUTANTS, Mutant
 from sim.mutants_broker_sinks import BROKER_SINK_MUTANTS
 from sim.mutants_brokers import BROKER_MUTANTS
+from sim.mutants_compaction import COMPACTION_MUTANTS
 from sim.mutants_edges import EDGE_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
@@ -56,6 +57,7 @@ ALL = (
     *SINK_MUTANTS,
     *EDGE_MUTANTS,
     *REPAIR_MUTANTS,
+    *COMPACTION_MUTANTS,
 )
 
 

@@ -17,12 +17,12 @@ from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.copying import Copying, ReadResult
 from tallystick.bookkeeper.repair.ledger_repair import Outcome
-from tallystick.bookkeeper.repair.pace import Pace
 from tallystick.bookkeeper.repair.replicator import Replicator
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.registration import LIMBO
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import MetadataUnavailable
+from tallystick.runtime.pace import Pace
 
 WHOLE = "has all of it"
 SHOWN_MARKS = 1000

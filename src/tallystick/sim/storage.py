@@ -41,6 +41,7 @@ from tallystick.sim.storage_model import (
     key_of,
     lac_body,
 )
+from tallystick.sim.storage_rewrites import Rewrites
 from tallystick.sim.virtual.trace import Trace
 
 STEPS = 120
@@ -77,6 +78,7 @@ class StorageLife:
         self._unsynced: list[Flight] = []  # written: a process that dies does not lose them
         self._plan: CheckpointPlan | None = None
         self._is_plan_written = False
+        self._rewrites = Rewrites(seed, self.trace)
         self._forgetting: set[int] = set()  # deleted ledgers that the disk may not remember as such
         self.storage = self._open()
 
@@ -110,9 +112,11 @@ class StorageLife:
             (self.write_lac, 6),
         ]  # fmt: skip
         actions, weights = [step for step, _ in steps], [weight for _, weight in steps]
-        for _ in range(STEPS):
+        for _ in range(2 * STEPS if self._rewrites.happens else STEPS):
             self.disk.fault = self._refuse if self._flaky else None
             action = self.random.choices(actions, weights)[0]
+            if self._rewrites.is_due():
+                action = self.rewrite
             self.trace.note(action.__name__)
             try:
                 action()
@@ -257,11 +261,8 @@ class StorageLife:
     def upkeep(self) -> None:
         """Take one step of a checkpoint or a collection."""
         if self._plan is None:
-            step = self.random.choices(
-                (self.storage.checkpoints.begin, self.storage.checkpoints.begin_compaction, None), (5, 2, 3)
-            )[0]
-            if step is not None:
-                self._plan = step()
+            if self.random.choices((True, True, False), (5, 2, 3))[0]:
+                self._plan = self.storage.checkpoints.begin()
             else:
                 self._begin_collect()
         elif not self._is_plan_written:
@@ -274,6 +275,9 @@ class StorageLife:
             self._is_plan_written = True
         else:
             self._finish(self._plan)
+
+    def rewrite(self) -> None:
+        self._plan = self._rewrites.step(self.storage, self._plan)
 
     def _judge_refusal(self, plan: CheckpointPlan, error: StorageError) -> None:
         with self.disk.undisturbed():
@@ -358,6 +362,7 @@ class StorageLife:
         while True:
             self._flight = self._plan = None
             self._is_plan_written = False
+            self._rewrites.crashed()
             self._staged_adds, self._staged_fences, self._staged_lacs = [], [], []
             self.storage = self._open()
             self._promise()  # a start syncs what the last process wrote

@@ -22,11 +22,11 @@ SETTINGS = StorageSettings(
     journal_segment_bytes=16 * 1024,
     journal_spare_segments=2,
     journal_bytes=64 * 1024,
-    memtable_bytes=16 * 1024,
+    memtable_bytes=64 * 1024,
     chunk_bytes=512,
     read_cache_bytes=4096,
     open_logs=2,
-    merge_logs=3,
+    merge_logs=2,
     deleted_memory_ledgers=100,
     state_spare_bytes=4096,
 )

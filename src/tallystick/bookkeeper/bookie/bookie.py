@@ -50,6 +50,7 @@ from tallystick.errors import DiskFull, InvalidCookie, StorageError
 from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages
 from tallystick.runtime.outside import Outside
+from tallystick.runtime.pace import Pace
 from tallystick.runtime.tasks import watch
 
 
@@ -150,6 +151,7 @@ class Bookie:
         await self._listen()
         listing = await self._register(self.driver, replace=not rejoin)
         self._begin(self.upkeep.checkpoints())
+        self._begin(self.upkeep.compactions())
         self._begin(collection.runs(settings.gc_wait_s))
         self._begin(self.upkeep.disks(outside.disk, self._folders, partial(self._look, listing)))
         self._begin(own_disk.progress.says(lambda: self.storage.synced_commit))
@@ -227,6 +229,10 @@ class Bookie:
             press=self.committer.press,
             moded=self._moded,
             deleted=lambda ledgers: self._service.polls.deleted(ledgers),
+            compaction_pace=(
+                Pace(outside.clock, settings.compaction_bytes_per_s),
+                Pace(outside.clock, settings.compaction_entries_per_s),
+            ),
         )
         self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
         self.guard.set_drained(self._drain.is_there)

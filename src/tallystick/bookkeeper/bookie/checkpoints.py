@@ -2,18 +2,22 @@
 
 ``checkpoint.py`` writes the durable steps; this module has what the loop does between them::
 
-    begin, begin_compaction, collecting ─► write (thread) ─► enter, finish ─► sweep (thread)
+    begin, collecting, replacing ─► write (thread) ─► enter, finish ─► sweep (thread)
+
+Beside them logs are rewritten (``compaction.py``): ``begin_compaction``, which must not come between ``begin`` and
+``finish``, its own steps, and in the end ``replacing``.
 
 All methods are for the loop but ``write`` and ``sweep``, of which a thread runs one at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan, CheckpointResult, CheckpointWriter, ReclaimedSpace
-from tallystick.bookkeeper.bookie.collector import DamagedLog, logs_to_rewrite, logs_without_a_ledger
+from tallystick.bookkeeper.bookie.collector import groups_to_rewrite, logs_without_a_ledger, room_to_rewrite
+from tallystick.bookkeeper.bookie.compaction import Compaction, UnreadableLog
 from tallystick.bookkeeper.bookie.log_index import remove_log
 from tallystick.bookkeeper.bookie.restart import StorageParts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
@@ -72,14 +76,47 @@ class Checkpoints:
     def begin(self) -> CheckpointPlan:
         """Set apart what is in memory. Next: ``write`` on a thread, then ``finish``; ``begin`` again if that fails."""
         log = self._ledgers.next_log
-        self._ledgers.next_log += 2
+        self._ledgers.next_log += 1
         frozen = self._tables.freeze(self._taken_commit())
         return CheckpointPlan(frozen, self._state(self._tables.mark, self._ledgers.deleted.copy()), log)
 
-    def begin_compaction(self) -> CheckpointPlan:
-        """Plan a checkpoint that also rewrites the logs that are mostly dead, and merges small ones."""
+    def groups_to_rewrite(self) -> list[tuple[int, ...]]:
+        """Choose logs that are mostly dead, and small ones; those of a group make one new log."""
         logs = [log for log in self._logs.logs.values() if log.id not in self.damaged]
-        return replace(self.begin(), rewrite=logs_to_rewrite(logs, self._ledgers.alive, self._settings))
+        return groups_to_rewrite(logs, self._ledgers.alive, self._settings)
+
+    def lacks_room(self, victims: Sequence[int]) -> str:
+        """Return why the disk has no room for a log with what is live in these, "" if it has: as much as the next
+        checkpoint may need must stay free beside it."""
+        logs = [self._logs.logs[log] for log in victims if log in self._logs.logs]
+        needed = room_to_rewrite(logs, self._ledgers.alive) + self._settings.memtable_bytes
+        free = self._disk.usage(self._directory).free
+        return "" if free >= needed else f"{needed} bytes must be free for a while, and {free} are"
+
+    def begin_compaction(self, victims: Sequence[int]) -> Compaction:
+        """Begin to rewrite logs. No checkpoint may be under way: what it writes must be newer than what is moved."""
+        log = self._ledgers.next_log
+        self._ledgers.next_log += 1
+        there = [victim for victim in victims if victim in self._logs.logs]
+        return Compaction(self._disk, self._directory, log, there, self._settings.chunk_bytes)
+
+    def choosing(self, compaction: Compaction) -> Steps[None]:
+        """In steps: choose what a loaded compaction moves."""
+        return compaction.choose(self._ledgers.alive)
+
+    def replacing(self, compaction: Compaction) -> CheckpointPlan:
+        """Plan the last step of a compaction that has copied all: its log takes the place of those it was made of."""
+        rewritten = tuple(log for log in compaction.victims if log in self._logs.logs)  # others were deleted meanwhile
+        state = self._state(self._mark, self._ledgers.deleted.copy())
+        return CheckpointPlan(None, state, moved=compaction.new_log, rewritten=rewritten)
+
+    def unreadable(self, error: UnreadableLog) -> bool:
+        """A log could not be rewritten. Returns False if it is deleted, so that this says nothing of the disk; else it
+        is not tried again before it is repaired, or the next start."""
+        if error.log not in self._logs.logs:
+            return False
+        self.damaged.append(error.log)
+        return True
 
     def begin_collect(self, candidates: Iterable[LedgerId], live: Collection[LedgerId]) -> CheckpointPlan:
         """Do all steps of ``collecting`` at once."""
@@ -142,24 +179,24 @@ class Checkpoints:
         of very many ledgers."""
         return self._entering
 
-    def _parts(self, result: CheckpointResult) -> Iterator[None]:
-        """Enter the pieces of all new logs. Until ``finish`` they are read from memory all the same."""
-        for log, _ in result.logs:
+    def _parts(self, plan: CheckpointPlan, result: CheckpointResult) -> Iterator[None]:
+        """Enter the pieces of the new log. Until ``finish`` all is read from where it was before all the same."""
+        for log, pieces in filter(None, (plan.moved, result.table_log)):
             self._logs.logs[log.id] = log
-        for log, pieces in result.logs:
             for start in range(0, len(pieces), _PART_PIECES):
-                self._ledgers.enter(log.id, pieces[start : start + _PART_PIECES])
+                part = pieces[start : start + _PART_PIECES]
+                if plan.table is None:
+                    yield from self._ledgers.move(log.id, part, plan.rewritten)
+                else:
+                    self._ledgers.enter(log.id, part)
                 yield
 
-    def finish(self, plan: CheckpointPlan) -> Steps[tuple[DamagedLog, ...]]:
-        """Read from what ``write`` wrote, and forget what it forgot. Next: ``sweep`` on a thread.
-
-        Returns the logs that should have been rewritten and could not be read: they stay as they are.
-        """
+    def finish(self, plan: CheckpointPlan) -> Steps[None]:
+        """Read from what ``write`` wrote, and forget what it forgot. Next: ``sweep`` on a thread."""
         for _ in self._entering:
             pass
         result, self._result = self._result, CheckpointResult()
-        self.reclaimed_space.count(plan, result, self._logs.logs)
+        self.reclaimed_space.count(plan, self._logs.logs)
         if plan.table is not None:
             self._tables.drop_frozen()
         self._mark = plan.state.mark
@@ -167,17 +204,15 @@ class Checkpoints:
             self._logs.remove(log_id)
         self._garbage += result.removed
         self.damaged = [log for log in self.damaged if log not in result.removed]
-        self.damaged += [damaged.log for damaged in result.damaged]
         # Only now: an add to a ledger that is no longer remembered as deleted must not be dropped by a replay.
         yield from self._ledgers.forget_deleted(plan.forgotten)
         if plan.table is not None:
             yield from plan.table.clear()
-        return result.damaged
 
     def write(self, plan: CheckpointPlan) -> None:
         """Make a checkpoint durable, then give its part of the journal free."""
-        self._result = self._writer.write(plan, self._ledgers.alive)
-        self._entering = self._parts(self._result)
+        self._result = self._writer.write(plan)
+        self._entering = self._parts(plan, self._result)
         self._journal.release(plan.state.mark)
 
     def sweep(self) -> tuple[str, ...]:
@@ -202,3 +237,25 @@ class Checkpoints:
         self.write(plan)
         finished(self.finish(plan))
         self.sweep()
+
+    def compact(self) -> None:
+        """Do all steps of all compactions at once, when nothing else runs."""
+        for group in self.groups_to_rewrite():
+            victims = group
+            while victims and not self.lacks_room(victims):
+                compaction = self.begin_compaction(victims)
+                try:
+                    compaction.load()
+                    finished(self.choosing(compaction))
+                    while compaction.copy() is not None:
+                        pass
+                except UnreadableLog as error:
+                    compaction.abandon()
+                    self.unreadable(error)
+                    victims = tuple(log for log in victims if log != error.log)
+                    continue
+                except StorageError:
+                    compaction.abandon()
+                    raise
+                self.run(self.replacing(compaction))
+                break

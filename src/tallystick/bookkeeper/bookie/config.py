@@ -45,6 +45,8 @@ class BookieSettings:
     disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
     disk_usage_warn_threshold: float = 0.9  # and of one that is fuller than this it warns
     high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
+    compaction_bytes_per_s: int = 16 * MIB  # copied when entry logs are rewritten
+    compaction_entries_per_s: int = 50_000  # and at most so many entries
     fill_bytes_per_s: int = 32 * MIB  # fetched from other replicas for ledgers in limbo
     auto_recovery: bool = False  # an auditor and a replicator run in its process
     http_enabled: bool = False
@@ -82,6 +84,8 @@ class BookieSettings:
             ("maxBatchReadSize", self.max_batch_read_bytes),
             ("maxFencesWithoutEntries", self.max_fences_without_entries),
             ("maxLedgersWithoutMetadata", self.max_ledgers_without_metadata),
+            ("compactionRateByBytes", self.compaction_bytes_per_s),
+            ("compactionRateByEntries", self.compaction_entries_per_s),
             ("limboFillBytesPerSecond", self.fill_bytes_per_s),
         ):
             if number <= 0:

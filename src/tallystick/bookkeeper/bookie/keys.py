@@ -65,6 +65,8 @@ KEYS = Part(
         "diskUsageThreshold": Key("disk_usage_threshold", keyfile.number),
         "diskUsageWarnThreshold": Key("disk_usage_warn_threshold", keyfile.number),
         "minUsableSizeForHighPriorityWrites": Key("high_priority_spare_bytes", keyfile.integer),
+        "compactionRateByBytes": Key("compaction_bytes_per_s", keyfile.integer),
+        "compactionRateByEntries": Key("compaction_entries_per_s", keyfile.integer),
         "limboFillBytesPerSecond": Key("fill_bytes_per_s", keyfile.integer),
         "autoRecoveryDaemonEnabled": Key("auto_recovery", keyfile.flag),
         "httpServerEnabled": Key("http_enabled", keyfile.flag),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hmac
 import sys
+from array import array
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -322,6 +323,25 @@ class Ledgers:
                 held_ledger = self.alive[piece.ledger]
                 index.put(held_ledger.pages, piece.page, piece.slot, piece.locations)
                 self.extend(held_ledger, index.last_of(piece.page, piece.slot, piece.locations))
+
+    def move(self, log_id: int, pieces: Iterable[Piece], sources: Container[int]) -> Steps[None]:
+        """Put entries that were copied out of the ``sources`` into the index, in steps: but for those that are no
+        longer where they were, because a newer version came, or the ledger was deleted."""
+        count = 0
+        for piece in pieces:
+            if not holds(self.alive, piece.ledger, log_id):
+                continue
+            pages, first = self.alive[piece.ledger].pages, (piece.page << index.PAGE_BITS) + piece.slot
+            moved = array("Q", [
+                location if index.get(pages, entry) >> index.OFFSET_BITS in sources else 0
+                for entry, location in enumerate(piece.locations, first)
+            ])  # fmt: skip
+            if any(moved):
+                index.put(pages, piece.page, piece.slot, moved)
+            count += len(moved)
+            if count >= index.PAGE_SLOTS:
+                count = 0
+                yield
 
     def records(self) -> dict[LedgerId, bytes]:
         """Copy the packed records for the state file."""

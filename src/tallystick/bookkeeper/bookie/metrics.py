@@ -208,7 +208,7 @@ def _collection(view: View) -> Iterator[Metric]:
         ("bookie_DELETED_LEDGER_COUNT", "Ledgers deleted", view.counts.ledgers_deleted),
         ("bookie_RECLAIMED_DELETION_SPACE_BYTES", "Given back by logs without a ledger", stats.deletion_bytes),
         ("bookie_RECLAIMED_COMPACTION_SPACE_BYTES", "Given back by rewriting logs", stats.compaction_bytes),
-        ("bookie_MINOR_COMPACTION_COUNT", "Checkpoints that rewrote logs", stats.compactions),
+        ("bookie_MINOR_COMPACTION_COUNT", "New logs that took the place of others", stats.compactions),
         ("bookie_ACTIVE_LEDGER_COUNT", "Ledgers stored", stats.ledgers),
         ("bookie_ACTIVE_ENTRY_LOG_COUNT", "Entry log files", stats.entry_logs),
         ("bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", "Bytes of entry logs", stats.entry_log_bytes),

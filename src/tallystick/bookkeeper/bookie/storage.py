@@ -57,7 +57,7 @@ class StorageStats:
     ledgers_in_limbo: int = 0
     deletion_bytes: int = 0  # given back since the start: by logs without a live ledger
     compaction_bytes: int = 0  # and by rewriting
-    compactions: int = 0  # checkpoints that rewrote logs
+    compactions: int = 0  # new logs in the place of others
 
 
 class Storage:
@@ -328,7 +328,8 @@ class Storage:
         """Do all steps of a collection at once. Returns how many ledgers were deleted."""
         plan = self.checkpoints.begin_collect(candidates, live)
         self.checkpoints.run(plan)
-        self.checkpoints.run(self.checkpoints.begin_compaction())
+        self.checkpoint()
+        self.checkpoints.compact()
         return len(plan.deleted)
 
     def close(self, *, clean: bool = True) -> None:

@@ -1,6 +1,8 @@
 """What a bookie does beside responding: it writes checkpoints, deletes ledgers without metadata, watches its disks.
 
-Checkpoints and deletions share one thread and never overlap. ``collection.py`` says what is to be deleted.
+Checkpoints and deletions share one thread and never overlap. ``collection.py`` says what is to be deleted. Entry logs
+are rewritten on that thread, too, but a slice at a time, and only begin and end in a turn of their own: no checkpoint
+waits for more than one slice.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
+from tallystick.bookkeeper.bookie.compaction import Compaction, UnreadableLog
 from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
@@ -19,6 +22,7 @@ from tallystick.errors import DiskFull
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 from tallystick.runtime.lasting import LastingTrouble
+from tallystick.runtime.pace import Pace
 from tallystick.runtime.turn_steps import in_turns
 from tallystick.runtime.worker import Worker
 
@@ -27,7 +31,7 @@ _RETRY_S = 1.0
 
 
 class BookieUpkeep:
-    """``checkpoints`` and ``disks`` are endless tasks; what they raise stops the bookie."""
+    """``checkpoints``, ``compactions`` and ``disks`` are endless tasks; what they raise stops the bookie."""
 
     def __init__(
         self,
@@ -41,9 +45,11 @@ class BookieUpkeep:
         press: Callable[[bool], None],
         moded: Callable[[], None],
         deleted: Callable[[Collection[LedgerId]], None],
+        compaction_pace: tuple[Pace, Pace],
     ) -> None:
-        """``press(True)`` stops the intake of adds until ``press(False)``; ``moded()`` hears that the bookie became
-        read-only, or writable again, and ``deleted`` which ledgers are gone for good."""
+        """``compaction_pace`` is that of bytes and of entries. ``press(True)`` stops the intake of adds until
+        ``press(False)``; ``moded()`` hears that the bookie became read-only, or writable again, and ``deleted`` which
+        ledgers are gone for good."""
         self._storage, self._worker, self._guard = storage, worker, guard
         self._counts, self._events, self._press, self._moded = counts, events, press, moded
         self._deleted = deleted
@@ -51,6 +57,9 @@ class BookieUpkeep:
         self._full_disk = LastingTrouble()
         self._due = asyncio.Event()
         self._turn = asyncio.Lock()  # checkpoint or collection, one at a time
+        self._bytes_pace, self._entries_pace = compaction_pace
+        self._compaction_due = asyncio.Event()
+        self._compacting = asyncio.Lock()  # one at a time
 
     def committed(self) -> None:
         """Hear that a commit was written: a checkpoint may be due, or may not keep up."""
@@ -94,17 +103,17 @@ class BookieUpkeep:
         await self._worker.run(lambda: self._storage.checkpoints.write(plan))
         for _ in self._storage.checkpoints.enter():
             await asyncio.sleep(0)
-        for damaged in await in_turns(self._storage.checkpoints.finish(plan)):
-            self._events.emit("entry log not rewritten", log=damaged.log, reason=damaged.reason)
+        await in_turns(self._storage.checkpoints.finish(plan))
         if plan.deleted:
             self._deleted(plan.deleted)
         for reason in await self._worker.run(self._storage.checkpoints.sweep):
             self._events.emit("entry log not deleted", reason=reason)
 
     async def collect(self, candidates: Callable[[], Iterable[LedgerId]], again: Collection[LedgerId]) -> int:
-        """Delete ledgers that are proven gone, and give space back. Returns how many were deleted; raises DiskFull.
+        """Delete ledgers that are proven gone, and give the space of whole logs back. Returns how many were deleted;
+        raises DiskFull. Next logs that are mostly dead are rewritten, by ``compactions``.
 
-        Whole logs go first, which works on a full disk, too. ``candidates`` is called when it is the collection's
+        ``candidates`` is called when it is the collection's
         turn, and gives each ledger when it is that one's; ``again`` are ledgers that were deleted here once and that
         the metadata has, so they are new ones.
         """
@@ -114,12 +123,60 @@ class BookieUpkeep:
         if plan.deleted:
             self._counts.ledgers_deleted += len(plan.deleted)
             self._events.emit("ledgers deleted", count=len(plan.deleted), reason="their metadata is gone")
-        try:
+        try:  # what the journal has of deleted ledgers is free then, and their ids soon are
             async with self._turn:
-                await self._write(self._storage.checkpoints.begin_compaction())
+                await self._write(self._storage.checkpoints.begin())
+            self._compaction_due.set()
         except DiskFull as error:
             self._events.emit("entry logs not rewritten", reason=str(error))
         return len(plan.deleted)
+
+    async def compactions(self) -> None:
+        while True:
+            await self._compaction_due.wait()
+            self._compaction_due.clear()
+            await self.compact()
+
+    async def compact(self) -> None:
+        """Rewrite the logs that are mostly dead, and merge small ones, as fast as the pace lets it. Raises
+        StorageError; a disk without room is told."""
+        async with self._compacting:
+            try:
+                for victims in self._storage.checkpoints.groups_to_rewrite():
+                    await self._rewrite(victims)
+            except DiskFull as error:
+                self._events.emit("entry logs not rewritten", reason=str(error))
+
+    async def _rewrite(self, victims: Sequence[int]) -> None:
+        """Rewrite some logs, without those of them that cannot be read. Raises DiskFull, StorageError."""
+        checkpoints = self._storage.checkpoints
+        while victims:
+            if reason := checkpoints.lacks_room(victims):
+                raise DiskFull(reason)
+            async with self._turn:
+                compaction = checkpoints.begin_compaction(victims)
+            try:
+                await self._copy(compaction)
+            except UnreadableLog as error:
+                if checkpoints.unreadable(error):
+                    self._events.emit("entry log not rewritten", log=error.log, reason=error.reason)
+                victims = [log for log in victims if log != error.log]
+                continue
+            async with self._turn:
+                await self._write(checkpoints.replacing(compaction))
+            return
+
+    async def _copy(self, compaction: Compaction) -> None:
+        """Make the new log of a compaction durable. If that fails nothing is left of it."""
+        try:
+            await self._worker.run(compaction.load)
+            await in_turns(self._storage.checkpoints.choosing(compaction))
+            while (copied := await self._worker.run(compaction.copy)) is not None:
+                await self._bytes_pace.spend(copied.bytes)
+                await self._entries_pace.spend(copied.entries)
+        except BaseException:
+            self._worker.submit(compaction.abandon, lambda _, error: None)  # behind the slice that is under way
+            raise
 
     async def save(self) -> None:
         """Make durable what is known of ledgers, so that no replay of the journal says otherwise. Raises DiskFull."""

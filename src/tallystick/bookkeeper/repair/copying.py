@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.identity import Belief
-from tallystick.bookkeeper.repair.pace import Pace
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest, master_key
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata, Slot
 from tallystick.codec.frames import RECOVERY_FLAGS, encode_stored_add
 from tallystick.errors import BookieUnavailable, DigestMismatch
+from tallystick.runtime.pace import Pace
 
 FIRST_ENTRIES = 4
 

@@ -14,11 +14,11 @@ from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.deferrals import Deferrals
 from tallystick.bookkeeper.repair.ledger_repair import Deferred, LedgerRepair, Lost, Outcome, Repaired, Tally
-from tallystick.bookkeeper.repair.pace import Pace
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.underreplication import Mark
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import MetadataError, NoSuchLedger, TallyError, UsageError
+from tallystick.runtime.pace import Pace
 
 RETRY_S = 1.0  # after the metadata service did not answer
 LEAST_WAIT_S = 0.1  # between two rounds, unless something changed

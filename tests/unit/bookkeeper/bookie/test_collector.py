@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from support.stores import SMALL, Store
+from tallystick.bookkeeper.bookie.compaction import UnreadableLog
 from tallystick.codec.steps import finished
 from tallystick.errors import DiskFull, StorageError
 
@@ -26,10 +28,15 @@ def test_a_log_that_the_disk_does_not_give_back_is_kept_and_told_and_the_others_
         return StorageError("simulated: Input/output error") if action == operation and path.endswith(bad) else None
 
     store.disk.fault = fault
-    plan = store.storage.checkpoints.begin_compaction()
-    store.storage.checkpoints.write(plan)
-    (damaged,) = finished(store.storage.checkpoints.finish(plan))
-    assert bad.startswith(f"{damaged.log:010x}") and "Input/output error" in damaged.reason
+    with pytest.raises(UnreadableLog, match="Input/output error") as unreadable:
+        compaction = store.storage.checkpoints.begin_compaction(store.storage.checkpoints.groups_to_rewrite()[0])
+        compaction.load()
+        finished(store.storage.checkpoints.choosing(compaction))
+        while compaction.copy() is not None:
+            pass
+    compaction.abandon()
+    assert bad.startswith(f"{unreadable.value.log:010x}")
+    store.storage.checkpoints.compact()
     assert (store.storage.stats().entry_logs, store.storage.stats().damaged_logs) == (2, 1)
     store.storage.collect([], {5})
     assert store.storage.stats().damaged_logs == 1, "it is read once a process, not at each collection"
@@ -106,24 +113,24 @@ def test_a_damaged_log_is_not_read_again_at_each_collection() -> None:
     assert all(store.has(5, entry) for entry in range(2))
 
 
-def test_a_checkpoint_that_fails_after_it_rewrote_logs_leaves_no_file() -> None:
+def test_a_new_log_that_cannot_be_written_leaves_no_file() -> None:
     store = Store(settings=replace(SMALL, memtable_bytes=1 << 20))
     for start in range(0, 80, 20):
         store.fill(5, range(start, start + 20))
         store.storage.checkpoint()
-    store.fill(5, range(80, 100))
     before = store.disk.listdir(store.ledger_dir)
-    plan = store.storage.checkpoints.begin_compaction()
+    for operation, ending in itertools.product(("write", "sync"), (".log", ".index")):
+        failing = operation, f"{store.storage._ledgers.next_log:010x}{ending}"
 
-    def fault(action: str, path: str) -> StorageError | None:
-        return DiskFull("simulated") if action == "write" and path.endswith(f"{plan.log_id + 1:010x}.log") else None
+        def fault(action: str, path: str, failing: tuple[str, str] = failing) -> StorageError | None:
+            return DiskFull("simulated") if (action, path.rpartition("/")[2]) == failing else None
 
-    store.disk.fault = fault
-    with pytest.raises(DiskFull):
-        store.storage.checkpoints.write(plan)
-    store.disk.fault = None
-    assert store.disk.listdir(store.ledger_dir) == before
-    assert all(store.has(5, entry) for entry in range(100))
+        store.disk.fault = fault
+        with pytest.raises(DiskFull):
+            store.storage.checkpoints.compact()
+        store.disk.fault = None
+        assert store.disk.listdir(store.ledger_dir) == before
+    assert all(store.has(5, entry) for entry in range(80))
 
 
 def test_a_leftover_with_the_name_of_a_log_to_come_must_be_deleted() -> None:

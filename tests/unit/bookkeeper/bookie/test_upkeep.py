@@ -171,12 +171,13 @@ async def test_a_log_that_cannot_be_read_is_kept_and_the_bookie_goes_on_also_aft
                     await bookie.upkeep.checkpoint()
             for _ in range(3):
                 assert await bookie.upkeep.collect(list, ()) == 0
+                await bookie.upkeep.compact()
             (told,) = home.heard("entry log not rewritten")[round - 1 :]
             assert told.fields["log"] == 2 and "Input/output error" in told.fields["reason"]
             assert bookie.storage.stats().damaged_logs == 1
             async with talking(bookie) as peer:
                 found = [await peer.code(read(1, entry)) for entry in range(3)]
-                assert found == [Code.IO_ERROR, Code.OK, Code.OK]
+                assert found == [Code.OK, Code.IO_ERROR, Code.OK]
                 assert await peer.code(adds(1, [3])) == Code.OK
             assert not bookie.failure.done()
             if round == 1:  # another small log: after the start there are enough of them again

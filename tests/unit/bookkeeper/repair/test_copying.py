@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.repaired import RepairedCluster
 from tallystick.bookkeeper.repair.copying import Copying
-from tallystick.bookkeeper.repair.pace import Pace
 from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.runtime.pace import Pace
 
 
 async def test_so_many_as_fit_if_all_are_as_long_as_the_longest(cluster: RepairedCluster) -> None:
