@@ -18,17 +18,15 @@
     ├── LedgerError
     │   ├── LedgerFenced               another client recovers this ledger; unconfirmed entries may or may not survive
     │   ├── LedgerClosed               the ledger takes no more entries
-    │   ├── NoSuchLedger
-    │   ├── LedgerExists
-    │   ├── NoSuchEntry
+    │   ├── NoSuchLedger, LedgerExists, NoSuchEntry
+    │   ├── EntryLost                  an operator gave up these entries: no good copy was left of them
     │   ├── EntryExists                an entry with this id was appended before
     │   ├── EntriesMissing             too many entries wait for one before them that nobody appended yet
     │   ├── Unauthorized               wrong password
     │   ├── DigestMismatch             no replica had bytes that match their digest
     │   └── RecoveryIncomplete         too many bookies gave no certain answer: nothing was closed, try again
     ├── StreamError
-    │   ├── NoSuchStream
-    │   ├── NoSuchCursor
+    │   ├── NoSuchStream, NoSuchCursor
     │   ├── StreamOwned                somebody else owns this stream or cursor, or may: nothing was done
     │   ├── StreamFenced               another owner took it over: unconfirmed appends may or may not be stored
     │   ├── StreamTerminated           the stream takes no more appends, for good
@@ -43,19 +41,16 @@
     │   └── CorruptEntry               an entry's bytes are no messages
     ├── MetadataError
     │   ├── MetadataConflict           a compare-and-set lost against another client
-    │   │   ├── ZnodeExists
-    │   │   ├── NoSuchZnode
+    │   │   ├── ZnodeExists, NoSuchZnode
     │   │   ├── ZnodeChanged           the znode has another version than the change names
     │   │   └── ZnodeNotEmpty          a znode with children cannot be deleted
     │   └── MetadataUnavailable        the metadata service cannot be reached: nothing was changed, but for
     │       └── MetadataUncertain      it did not say whether a change was made: it may have been
     ├── BrokerError                    a broker or name server answered with an error code
-    │   ├── NoSuchTopic
     │   ├── NonDeterministicReplay     a batch that is repeated has other messages than it had: no more of it was sent
-    │   └── NoSuchMessage              the queue does not reach to this offset (any more)
+    │   └── NoSuchTopic, NoSuchMessage the queue does not reach to this offset (any more)
     └── StorageError
-        ├── CorruptRecord              a stored record is damaged and not just a torn tail
-        ├── DiskFull
+        ├── DiskFull, CorruptRecord    a stored record is damaged and not just a torn tail
         ├── OffsetMismatch             bytes for another place of the log than its end
         └── InvalidCookie              these folders belong to another bookie, or lost their data
 
@@ -223,6 +218,12 @@ class NoSuchEntry(LedgerError):
     """The ledger has no such entry."""
 
     code = -13
+
+
+class EntryLost(LedgerError):
+    """No good copy of this entry was left, and an operator gave it up."""
+
+    last: int | None = None  # the last one of the run of lost entries
 
 
 class EntryExists(LedgerError):

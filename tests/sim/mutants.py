@@ -36,13 +36,13 @@ MUTANTS = (
     Mutant(
         "unknown counts as no (Q15)",
         LEDGER + "recovery.py",
-        "if responses.count(ReplicaResponse.NO) >= self.striping.no_quorum:",
+        "if responses.count(ReplicaResponse.NO) >= self._no_needed:",
         "if len(responses) - responses.count(ReplicaResponse.YES) >= self.striping.no_quorum:",
     ),
     Mutant(
         "one no ends recovery (Q15)",
         LEDGER + "recovery.py",
-        "if responses.count(ReplicaResponse.NO) >= self.striping.no_quorum:",
+        "if responses.count(ReplicaResponse.NO) >= self._no_needed:",
         "if responses.count(ReplicaResponse.NO) >= 1:",
     ),
     Mutant(

@@ -8,6 +8,7 @@ REPAIR = "bookkeeper/repair/"
 CORE = "tests/unit/bookkeeper/repair/test_auditor_core.py"
 WHOLE = "tests/unit/bookkeeper/repair/test_repair.py"
 FINDINGS = "tests/unit/bookkeeper/repair/test_findings.py"
+GIVE_UP = "tests/unit/bookkeeper/repair/test_give_up.py"
 PLACES = "tests/unit/bookkeeper/repair/test_shortfall.py"
 TREE = "tests/conformance/test_metadata_underreplication.py -k memory"
 ADMIN = "tests/unit/admin/test_repair.py"
@@ -116,6 +117,41 @@ REPAIR_MUTANTS = (
         "await self._store.change(Delete(self._path(ledger), version))",
         "await self._store.change(Delete(self._path(ledger)))",
         killer=FINDINGS,
+    ),
+    _planted(
+        "a reader passes over what was given up",
+        "bookkeeper/ledger/ranges.py",
+        "bookies, quorum, digest_type, password, lost))",
+        "bookies, quorum, digest_type, password))",
+        killer=GIVE_UP,
+    ),
+    _planted(
+        "what a silent bookie may have is given up (Q15)",
+        REPAIR + "give_up.py",
+        "    if read.unknown:\n",
+        "    if read.unknown and not read.missing:\n        return list(read.unknown)\n    if read.unknown:\n",
+        killer=GIVE_UP,
+    ),
+    _planted(
+        "a ledger is closed though a bookie that is left may have more",
+        "bookkeeper/ledger/recover.py",
+        "no_needed=base.value.write_quorum)",
+        "no_needed=1)",
+        killer=GIVE_UP,
+    ),
+    _planted(
+        "what another entry says to be confirmed is dropped",
+        "bookkeeper/repair/give_up.py",
+        "        return max(self._lac, first - 1), top\n",
+        "        return first - 1, top\n",
+        killer=GIVE_UP,
+    ),
+    _planted(
+        "more is given up than was shown",
+        REPAIR + "give_up.py",
+        "        if more or (loss.closes",
+        "        if (loss.closes",
+        killer=GIVE_UP,
     ),
     _planted(
         "a second copy on one bookie is taken for one on another",

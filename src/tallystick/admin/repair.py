@@ -10,15 +10,18 @@ from tallystick.admin.bookies import BookiePresence, BookieStatus, list_bookies
 from tallystick.admin.cluster import metadata
 from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.ledger.client import LedgerClient
-from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.findings import FindingTree
+from tallystick.bookkeeper.metadata.given_up import GivenUp, GivenUpTree
 from tallystick.bookkeeper.metadata.lost_entries import LostEntries, LostTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.copying import Copying, ReadResult
+from tallystick.bookkeeper.repair.give_up import GivingUp, Loss
 from tallystick.bookkeeper.repair.ledger_repair import Outcome
 from tallystick.bookkeeper.repair.replicator import Replicator
 from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.wire.lost_runs import lost_of, runs_of_lost
 from tallystick.bookkeeper.wire.registration import LIMBO
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import MetadataUnavailable
@@ -66,7 +69,8 @@ class ClusterStatus:
     def is_well(self) -> bool:
         """Whether every bookie serves, every ledger has its copies, and repair may work."""
         are_up = all(bookie.registered is BookiePresence.WRITABLE for bookie in self.bookies)
-        return are_up and not self.limbo and self.repair.is_enabled and not (self.repair.marks or self.repair.lost)
+        repair = self.repair
+        return are_up and not self.limbo and repair.is_enabled and not (repair.marks or repair.lost or repair.findings)
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ class PlaceReport:
 @dataclass(frozen=True)
 class RepairStatus:
     """``marks`` are the first thousand by id; ``in_hand`` says who has which ledger in hand, ``lost``
-    which entries no bookie that answers has a good copy of."""
+    which entries no bookie that answers has a good copy of, ``findings`` which ledgers have faulty copies, and
+    ``given_up`` what an operator gave up, ever."""
 
     is_enabled: bool
     auditor: str | None
@@ -98,6 +103,8 @@ class RepairStatus:
     marks: tuple[MarkedLedger, ...]
     in_hand: Mapping[LedgerId, str]
     lost: Mapping[LedgerId, LostEntries]
+    findings: tuple[LedgerId, ...]
+    given_up: tuple[GivenUp, ...]
 
     @property
     def since(self) -> str | None:
@@ -122,6 +129,8 @@ async def _status(driver: MetadataDriver) -> RepairStatus:
         tuple(await marked_ledgers(driver)),
         await tree.locks(),
         await LostTree(driver).all(),
+        tuple(await FindingTree(driver).ledgers()),
+        tuple(await GivenUpTree(driver).all()),
     )
 
 
@@ -148,6 +157,8 @@ async def cluster_audit(uri: str, progress: Callable[[int], None]) -> ClusterAud
             named = {bookie: None for fragment in ledger.metadata.fragments for bookie in fragment.bookies}
             if gone := tuple(bookie for bookie in named if registered.find(bookie) is None):
                 findings.append(Finding(ledger.id, "names bookies that are not registered", gone))
+            if lost := runs_of_lost(lost_of(ledger.metadata.custom)):
+                findings.append(Finding(ledger.id, f"an operator gave up entries {shortfall.text_of(lost)}"))
             if any(len(set(fragment.bookies)) < len(fragment.bookies) for fragment in ledger.metadata.fragments):
                 findings.append(Finding(ledger.id, "has two copies on one bookie"))
         if await driver.sync() != began:
@@ -164,7 +175,7 @@ async def explain(client: LedgerClient, ledger: LedgerId) -> list[PlaceReport]:
     value, bookies = (await driver.read_ledger(ledger)).value, await driver.bookies()
     settings = RepairSettings(bytes_per_s=0.0)
     pace = Pace(client.context.clock, 0.0)
-    copying, striping = Copying(client.context.bookies, ledger, value, settings, pace), Striping.of(value)
+    copying = Copying(client.context.bookies, ledger, value, settings, pace)
     reports = list[PlaceReport]()
     for place in shortfall.places(value):
         state = WHOLE
@@ -172,7 +183,7 @@ async def explain(client: LedgerClient, ledger: LedgerId) -> list[PlaceReport]:
             state = "not registered"
         else:
             result = ReadResult()
-            for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
+            for entries in copying.batches(shortfall.stripe(value, place)):
                 result.add(await copying.read(entries, lambda entry, bookie=place.bookie: [bookie]))  # type: ignore[misc]
             if result.missing:
                 state = f"lacks, or has damaged, {_runs(result.missing)}"
@@ -192,6 +203,22 @@ async def repair_ledger(client: LedgerClient, ledger: LedgerId, *, open_grace_s:
     Raises UsageError while another has it in hand, NoSuchLedger, Unavailable, MetadataError.
     """
     return await Replicator(client, "tally ledger repair", RepairSettings(open_grace_s=open_grace_s)).repair_now(ledger)
+
+
+async def loss_of(client: LedgerClient, ledger: LedgerId) -> Loss:
+    """Read a whole ledger, and tell what would be given up of it; nothing is changed.
+
+    Raises NoSuchLedger, MetadataError; Unavailable if a registered bookie does not say what it has.
+    """
+    return await GivingUp(client, ledger, RepairSettings()).look()
+
+
+async def give_up(client: LedgerClient, shown: Loss, who: str) -> Loss:
+    """Give up what ``loss_of`` showed: readers get EntryLost of it. ``who``: for the audit line.
+
+    Raises UsageError if there is more to give up now, or a bookie is back; RecoveryIncomplete, and as ``loss_of``.
+    """
+    return await GivingUp(client, shown.ledger, RepairSettings()).give_up(shown, who)
 
 
 async def marked_ledgers(driver: MetadataDriver) -> list[MarkedLedger]:

@@ -66,7 +66,11 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
             "under_replicated": len(found.repair.marks),
             "since": found.repair.since,
             "in_hand": len(found.repair.in_hand),
+            "findings": len(found.repair.findings),
             "lost": {ledger: text_of(lost.runs) for ledger, lost in found.repair.lost.items()},
+            "given_up": [
+                f"ledger {line.ledger}: {line.lost or 'nothing'} by {line.who}" for line in found.repair.given_up
+            ],
         },
         json=json,
     )

@@ -231,6 +231,13 @@ def repair(
     explain: Annotated[
         bool, Parameter(help="Only read all that each bookie should have, and show what it lacks; write nothing.")
     ] = False,
+    give_up: Annotated[
+        bool,
+        Parameter(
+            help="Show entries that no bookie has a good copy of any more, and give them up once that is confirmed."
+        ),
+    ] = False,
+    yes: Annotated[bool, Parameter(help="Do not ask before entries are given up.")] = False,
     service: MetadataOption = SERVICE,
     json: Json = False,
 ) -> int:
@@ -238,11 +245,17 @@ def repair(
 
     The newest fragment of an open ledger is left as it is. Exit code 3 if something is left to do.
 
+    With `--give-up` an open ledger is closed before the first entry that nobody can read and that was not confirmed;
+    readers get EntryLost of those that are lost before its end. Bookies that are gone are taken to have nothing.
+
     Example: `tally ledger repair 7 --explain`
     """
     import asyncio
 
     from tallystick.cli import NOT_WELL, output, repairs
+
+    if give_up:
+        return _give_up(ledger, service.resolve(), yes=yes, json=json)
 
     if explain:
         reports = asyncio.run(repairs.explain(service.resolve(), ledger))
@@ -252,6 +265,31 @@ def repair(
     is_repaired, text = asyncio.run(repairs.repair(service.resolve(), ledger))
     output.details({"ledger": ledger, "repaired": is_repaired, "reason": text}, json=json)
     return 0 if is_repaired else NOT_WELL
+
+
+def _give_up(ledger: int, uri: str, *, yes: bool, json: bool) -> int:
+    """Show what is lost, ask, and give it up."""
+    import asyncio
+    import sys
+
+    from tallystick.cli import NOT_WELL, output, repairs
+    from tallystick.errors import UsageError
+
+    loss = asyncio.run(repairs.loss_of(uri, ledger))
+    if not loss.is_any or not (yes or sys.stdin.isatty()):
+        output.details({**repairs.loss_row(loss), "given_up": False}, json=json)
+        return NOT_WELL if loss.is_any else 0
+    if not yes:  # to ask while an event loop runs would keep Ctrl-C from ending it
+        output.details(repairs.loss_row(loss), json=False)
+        try:
+            agreed = input(f"Give this up for good in {uri}? [y/N] ").strip().lower() in ("y", "yes")
+        except EOFError:
+            agreed = False
+        if not agreed:
+            raise UsageError("nothing was given up", ledger=ledger)
+    loss = asyncio.run(repairs.give_up(uri, loss))
+    output.details({**repairs.loss_row(loss), "given_up": True}, json=json)
+    return 0
 
 
 @app.command

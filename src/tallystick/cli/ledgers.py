@@ -12,6 +12,8 @@ from tallystick.admin import cluster
 from tallystick.admin.ledgers import LedgerStatus, Replica, list_ledgers, replicas
 from tallystick.admin.placement import FragmentPlacement, placement_of
 from tallystick.bookkeeper.ledger.locations import Locations
+from tallystick.bookkeeper.repair.shortfall import text_of
+from tallystick.bookkeeper.wire.lost_runs import lost_of, runs_of_lost
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, LedgerMetadata
 from tallystick.cli import output
 from tallystick.errors import Unauthorized
@@ -88,6 +90,7 @@ def details(ledger: LedgerId, metadata: LedgerMetadata, replicas: list[Replica] 
         "created": _time(metadata.ctime_ms),
         "format": metadata.format_version,
         "custom": dict(metadata.custom),
+        "lost": text_of(runs_of_lost(lost_of(metadata.custom))) or None,
         "fragments": [FragmentRow(one.first, one.bookies) for one in metadata.fragments],
         **({"replicas": replicas, "degraded": ", ".join(missing_bookies) or None} if replicas else {}),
     }

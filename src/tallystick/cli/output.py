@@ -36,6 +36,7 @@ _ADVICE: dict[type[errors.TallyError], str] = {
     errors.NoSuchCursor: "See `tally stream cursors`; make it there with --create.",
     errors.StreamTerminated: "It has its end for good: go on in another stream.",
     errors.NoSuchPosition: "`tally stream show` has the first and the last one.",
+    errors.EntryLost: "`tally cluster status` says who gave it up; `tally ledger show` which entries are left.",
     errors.CorruptEntry: "If the stream's entries are no messages give --raw; to leave out what cannot be read, "
     "--skip-corrupt.",
     errors.DigestMismatch: "Every replica that answered is damaged or not this ledger's.",

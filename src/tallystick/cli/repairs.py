@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
+
 import tallystick
 from tallystick.admin import decommission as decommissioning
 from tallystick.admin import repair as repairing
 from tallystick.admin.decommission import Decommission
 from tallystick.admin.repair import PlaceReport
+from tallystick.bookkeeper.repair.give_up import Loss
 from tallystick.bookkeeper.repair.ledger_repair import Deferred, Lost
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.repair.shortfall import text_of
@@ -30,6 +34,30 @@ async def repair(uri: str, ledger: LedgerId) -> tuple[bool, str]:
     if isinstance(outcome, Lost):
         return False, f"no bookie that answers has a good copy of entries {text_of(outcome.entries)}"
     return True, "the ledger was deleted" if outcome.is_deleted else "every bookie has what it should have"
+
+
+async def loss_of(uri: str, ledger: LedgerId) -> Loss:
+    """What would be given up."""
+    async with connect(uri) as bk:
+        return await repairing.loss_of(bk, ledger)
+
+
+async def give_up(uri: str, shown: Loss) -> Loss:
+    """Give up what was shown, in the name of who runs this."""
+    async with connect(uri) as bk:
+        return await repairing.give_up(bk, shown, f"{getpass.getuser()}@{socket.gethostname()}")
+
+
+def loss_row(loss: Loss) -> dict[str, object]:
+    """A loss as the terminal shows it."""
+    return {
+        "ledger": loss.ledger,
+        "closes_after": loss.last_entry if loss.closes else None,
+        "dropped": text_of([(loss.last_entry + 1, loss.top)]) if loss.top > loss.last_entry else None,
+        "lost": text_of(loss.lost) or None,
+        "entries": sum(last - first + 1 for first, last in loss.lost),
+        "gone_bookies": ", ".join(loss.absent) or None,
+    }
 
 
 async def decommission(uri: str, bookie: BookieId, open_grace_s: float) -> Decommission:

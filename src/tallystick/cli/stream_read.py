@@ -18,7 +18,7 @@ from tallystick.cli.connecting import connect
 from tallystick.cli.stream_formats import Show
 from tallystick.cli.stream_options import ReadOptions
 from tallystick.cli.stream_places import Place
-from tallystick.errors import CorruptEntry, NoSuchEntry, UsageError
+from tallystick.errors import CorruptEntry, EntryLost, NoSuchEntry, UsageError
 
 READ_AHEAD = 500  # messages of a cursor that are acknowledged together
 
@@ -110,7 +110,7 @@ async def consume(
             while wanted := READ_AHEAD if selection.count is None else min(READ_AHEAD, selection.count - shown):
                 try:
                     messages = await handle.read(wanted, wait=selection.follow)
-                except (CorruptEntry, NoSuchEntry) as error:
+                except (CorruptEntry, EntryLost, NoSuchEntry) as error:
                     if not selection.skip_corrupt:
                         raise
                     print(f"tally: entry left out: {error}", file=sys.stderr)

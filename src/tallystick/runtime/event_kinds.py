@@ -140,6 +140,7 @@ _REPAIR = {
             "audit put off": "The metadata could not be read whole; it is tried again.",
             "repair put off": "The metadata could not be read; it is tried again.",
             "ledger not repaired": "Copies of the ledger could not be made good now; it is tried again.",
+            "entries given up": "An operator (`who`) gave up entries without a good copy: readers get EntryLost.",
             "open ledger recovered for repair": "Its writer did not replace a lost bookie: it is fenced and closed.",
         },
     ),

@@ -33,6 +33,7 @@ from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.metadata.ctoken import check_ledger_id
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies, Versioned
 from tallystick.bookkeeper.metadata.store import Create
+from tallystick.bookkeeper.wire.lost_runs import LOST_KEY
 from tallystick.bookkeeper.wire.values import (
     AVOIDED_KEY,
     MAX_ID,
@@ -311,8 +312,9 @@ def _nothing(ledger: LedgerId) -> Sequence[Create]:
 def _custom(custom: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
     if not custom:
         return NO_CUSTOM
-    if AVOIDED_KEY in mapping(custom, "custom_metadata"):
-        raise UsageError(f"{AVOIDED_KEY} in custom_metadata is set by the client itself")
+    for name in (AVOIDED_KEY, LOST_KEY):
+        if name in mapping(custom, "custom_metadata"):
+            raise UsageError(f"{name} in custom_metadata is set by the client itself")
     return MappingProxyType(
         {
             text(name, "a name in custom_metadata"): payload_bytes(value, "a value in custom_metadata")

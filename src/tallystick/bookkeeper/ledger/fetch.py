@@ -25,13 +25,14 @@ from itertools import takewhile
 from typing import NoReturn
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.ranges import Range
+from tallystick.bookkeeper.ledger.ranges import Range, loss_of
 from tallystick.bookkeeper.ledger.read_failures import about, check_code, failure_of_all
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.read_shares import slots_of_piece
 from tallystick.bookkeeper.ledger.slow_bookies import NEVER
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest
+from tallystick.bookkeeper.wire.lost_runs import is_lost, next_lost
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId
 from tallystick.codec.frames import Buffer
 from tallystick.codec.reads import EntryRun, SpreadEntries, open_entries
@@ -60,8 +61,8 @@ async def fetch_runs(
 
     ``opener`` checks what came: it returns the good entries from the front.
 
-    Raises, when an entry has no good replica: NoSuchEntry if all of them said so, else DigestMismatch, Unauthorized,
-    Unavailable or one of its kinds. Close the iterator when leaving early.
+    Raises EntryLost for one that was given up; when an entry has no good replica NoSuchEntry if all of them said so,
+    else DigestMismatch, Unauthorized, Unavailable or one of its kinds. Close the iterator when leaving early.
     """
     reader = _RangeReader(client, opener)
     pieces = reader.pieces(ranges)
@@ -100,10 +101,14 @@ class _RangeReader:
             while first <= whole.last:
                 limit = MAX_SINGLE_READS if whole.striping.striped else MAX_PIECE_ENTRIES
                 last = min(whole.last, first + min(self._count, limit) - 1)
+                if whole.lost and (run := next_lost(whole.lost, first)) is not None:
+                    last = min(last, max(run[0] - 1, first))
                 yield whole._replace(first=first, last=last)
                 first = last + 1
 
     async def fetch(self, piece: Range) -> list[EntryRun]:
+        if piece.lost and is_lost(piece.lost, piece.first):
+            raise loss_of(piece)
         runs: list[EntryRun] = []
         position, began_at = piece.first, self._client.now()
         while position <= piece.last:

@@ -31,7 +31,7 @@ from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
 from tallystick.codec.reads import EntryRun
-from tallystick.errors import DigestMismatch, NoSuchEntry, NoSuchLedger, Unavailable, UsageError
+from tallystick.errors import DigestMismatch, EntryLost, NoSuchEntry, NoSuchLedger, Unavailable, UsageError
 from tallystick.runtime.arguments import whole
 from tallystick.runtime.extras import require
 from tallystick.runtime.loops import check_loop
@@ -117,7 +117,8 @@ class LedgerReader:
         """Read the entries ``first`` … ``last``, both included, in order.
 
         Raises UsageError (no such range) and NoSuchEntry (``last`` is beyond ``last_entry``) at once; when iterated
-        NoSuchEntry (all replicas of an entry say that they lack it), DigestMismatch, Unavailable and its kinds.
+        NoSuchEntry (all replicas of an entry say that they lack it), EntryLost (an operator gave it up),
+        DigestMismatch, Unavailable and its kinds.
         """
         self._require_open()
         check_bounds(self.id, first, last, self.last_entry)
@@ -238,7 +239,8 @@ class LedgerReader:
             raise NoSuchLedger("this ledger was deleted, and its id is another ledger's now", ledger=self.id)
         # The password was checked once; where none is stored the caller's goes on.
         self._install(Versioned(replace(versioned.value, password=before.password), versioned.version))
-        return (self.metadata.fragments, self.is_closed) != (before.fragments, before.is_closed)
+        after = self.metadata
+        return (after.fragments, after.is_closed, after.custom) != (before.fragments, before.is_closed, before.custom)
 
     def _install(self, versioned: Versioned[LedgerMetadata]) -> None:
         self._versioned = versioned
@@ -263,7 +265,7 @@ class LedgerReader:
                     async for run in runs:
                         yield run
                         first = run.last + 1
-            except (NoSuchEntry, DigestMismatch, Unavailable):
+            except (NoSuchEntry, EntryLost, DigestMismatch, Unavailable):
                 if not await self._reread():
                     raise
 

@@ -7,7 +7,8 @@ IN_RECOVERY; it can be tried again, by anyone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from tallystick.bookkeeper.ledger import add, changes
@@ -38,8 +39,11 @@ async def recover(
     ledger: LedgerId,
     versioned: changes.VersionedMetadata,
     password: bytes,
+    forfeit: Forfeit | None = None,
 ) -> changes.VersionedMetadata:
     """Fence the ledger, find its end and close it. Returns the closed metadata; unchanged if it is closed already.
+
+    ``forfeit``: what an operator gave up, so that it can be closed at all.
 
     The password has been checked. Raises RecoveryIncomplete (try again later), Unauthorized, MetadataError,
     NoSuchLedger; UsageError from a client that speaks version 3 alone if an entry fits a frame of version 2 alone.
@@ -48,11 +52,20 @@ async def recover(
     if base.value.is_closed:
         return base
     context.events.emit("recovery began", ledger=ledger, state=base.value.state.name, ensemble=base.value.ensemble)
-    recovery = _Recovery(context, placement, ledger, base, password)
+    recovery = _Recovery(context, placement, ledger, base, password, forfeit)
     try:
         return await recovery.run()
     finally:
         await recovery.stop()
+
+
+@dataclass(frozen=True)
+class Forfeit:
+    """``bookies`` that are gone for good are taken to have nothing, and a damaged copy to be none; every other bookie
+    of an entry must say that it lacks it before the ledger ends there. ``lac`` was read in an entry."""
+
+    bookies: Collection[BookieId]
+    lac: EntryId
 
 
 class _Recovery:
@@ -65,9 +78,13 @@ class _Recovery:
         ledger: LedgerId,
         base: changes.VersionedMetadata,
         password: bytes,
+        forfeit: Forfeit | None,
     ) -> None:
+        self._forfeit = forfeit
         self._context, self._placement, self._ledger, self._base = context, placement, ledger, base
         self._core = RecoveryCore(base.value)
+        if forfeit is not None:
+            self._core = RecoveryCore(base.value, lac=forfeit.lac, no_needed=base.value.write_quorum)
         self._digest, self._key = Digest.of(base.value.digest_type, password), master_key(password)
         self._replicas = Replicas(context.bookies, ledger, self._core.striping, base.value.ensemble, self)
         self._most_payload_bytes = context.bookies.most_payload_bytes(base.value.digest_type)
@@ -216,6 +233,8 @@ class _Recovery:
         """Read from one bookie. Q15: only an explicit "no such entry" or "no such ledger" is NO."""
         key = self._key if fence else None
         nothing = memoryview(b"")
+        if self._forfeit is not None and bookie in self._forfeit.bookies:
+            return ReplicaResponse.NO, "given up", None, nothing
         try:
             bookie_response = await self._context.bookies.read(
                 bookie, self._ledger, entry, master_key=key, high_priority=high_priority, proven=fence
@@ -227,6 +246,8 @@ class _Recovery:
                     raise DigestMismatch("an entry claims to have been confirmed before it was sent")
                 return ReplicaResponse.YES, "ok", header, payload
         except TallyError as error:
+            if self._forfeit is not None and isinstance(error, DigestMismatch):
+                return ReplicaResponse.NO, "a damaged copy", None, nothing
             return ReplicaResponse.UNKNOWN, str(error), None, nothing
         return _response_of(bookie_response.code), f"code {bookie_response.code.name}", None, nothing
 

@@ -27,7 +27,7 @@ from typing import Any
 from tallystick.bookkeeper.ledger import add
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.values import Ensemble, EntryId, Fragment, LedgerMetadata, Slot
+from tallystick.bookkeeper.wire.values import NO_ENTRY, Ensemble, EntryId, Fragment, LedgerMetadata, Slot
 
 READ_AHEAD = 32
 
@@ -109,11 +109,22 @@ Action = (
 class RecoveryCore:
     """Decide where a ledger ends. ``metadata`` is what was stored when recovery began, state IN_RECOVERY."""
 
-    def __init__(self, metadata: LedgerMetadata, read_ahead: int = READ_AHEAD) -> None:
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        read_ahead: int = READ_AHEAD,
+        *,
+        lac: EntryId = NO_ENTRY,
+        no_needed: int | None = None,
+    ) -> None:
+        """``lac``: what is known of it already. ``no_needed``: how many must say that an entry does not exist, if more
+        than prove that it was never acknowledged."""
         self.striping = Striping.of(metadata)
         self.ensemble = metadata.ensemble
         self.phase = Phase.FENCING
         self.start: EntryId = max(metadata.last_entry, metadata.fragments[-1].first - 1)  # all up to it are committed
+        self.start = max(self.start, lac)
+        self._no_needed = no_needed or self.striping.no_quorum
         self._base = metadata
         self._fragments: list[Fragment] = []
         self._read_ahead = read_ahead
@@ -256,7 +267,7 @@ class RecoveryCore:
         responses = list(self._responses.get(entry, {}).values())
         if ReplicaResponse.YES in responses:
             return ReplicaResponse.YES
-        if responses.count(ReplicaResponse.NO) >= self.striping.no_quorum:
+        if responses.count(ReplicaResponse.NO) >= self._no_needed:
             return ReplicaResponse.NO
         return ReplicaResponse.UNKNOWN if len(responses) == self.striping.write_quorum else None
 
@@ -291,7 +302,7 @@ class RecoveryCore:
             "entry": entry,
             "found": recovered_count,
             "answers": self._text_of(self._responses[entry]),
-            "no_needed": self.striping.no_quorum,
+            "no_needed": self._no_needed,
         }
 
     def _text_of(self, responses: dict[Slot, ReplicaResponse]) -> str:

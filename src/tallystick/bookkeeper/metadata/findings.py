@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.store import Create, Delete, Update, Version, Watch
+from tallystick.bookkeeper.wire.lost_runs import joined
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import MetadataConflict, MetadataError
 
@@ -108,17 +109,6 @@ def _merged(before: Sequence[CopyFault], faults: Sequence[CopyFault]) -> list[Co
             fault = replace(fault, since_ms=min(older.since_ms, fault.since_ms))
         merged[fault.kind, fault.bookie] = replace(fault, runs=runs if len(runs) <= MOST_RUNS else ())
     return list(merged.values())[:MOST_FAULTS]
-
-
-def joined(runs: Sequence[tuple[EntryId, EntryId]]) -> tuple[tuple[EntryId, EntryId], ...]:
-    """Return runs in order, those that meet as one."""
-    disjoint = list[tuple[EntryId, EntryId]]()
-    for first, last in sorted(runs):
-        if disjoint and first <= disjoint[-1][1] + 1:
-            disjoint[-1] = (disjoint[-1][0], max(last, disjoint[-1][1]))
-        else:
-            disjoint.append((first, last))
-    return tuple(disjoint)
 
 
 def _encoded(faults: Sequence[CopyFault]) -> bytes:

@@ -7,12 +7,13 @@ encodes the entry anew). An answer that says "no such entry" is a no; none at al
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.identity import Belief
 from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.repair.shortfall import Sources
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest, master_key
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata, Slot
@@ -67,7 +68,7 @@ class Copying:
             yield entries[at : at + count]
             at += count
 
-    async def read(self, entries: Sequence[EntryId], sources: Callable[[EntryId], Sequence[BookieId]]) -> ReadResult:
+    async def read(self, entries: Sequence[EntryId], sources: Sources) -> ReadResult:
         """Read each entry from one of its sources after the other, until one has a good copy."""
         result, doubtful = ReadResult(), dict[EntryId, None]()
         waiting = {entry: list(sources(entry)) for entry in entries}

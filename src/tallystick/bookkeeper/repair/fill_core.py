@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire.lost_runs import is_lost, lost_of
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata
 
 GONE_S = 60.0
@@ -27,8 +28,8 @@ def is_named(metadata: LedgerMetadata, bookie: BookieId) -> bool:
 
 def placed(metadata: LedgerMetadata, bookie: BookieId, first: EntryId = 0) -> Iterator[EntryId]:
     """Return the entries from ``first`` on that the bookie must have, ascending: what is known to be confirmed, and
-    placed at it. Of the last fragment of a ledger that is not closed nothing is known."""
-    striping, fragments = Striping.of(metadata), metadata.fragments
+    placed at it, and was not given up. Of the last fragment of a ledger that is not closed nothing is known."""
+    striping, fragments, lost = Striping.of(metadata), metadata.fragments, lost_of(metadata.custom)
     ends = [fragment.first for fragment in fragments[1:]]
     ends.append(metadata.last_entry + 1 if metadata.is_closed else fragments[-1].first)
     for fragment, end in zip(fragments, ends, strict=True):
@@ -36,7 +37,7 @@ def placed(metadata: LedgerMetadata, bookie: BookieId, first: EntryId = 0) -> It
         if not slots:
             continue
         for entry in range(max(first, fragment.first), end):
-            if any(striping.stores(slot, entry) for slot in slots):
+            if any(striping.stores(slot, entry) for slot in slots) and not is_lost(lost, entry):
                 yield entry
 
 

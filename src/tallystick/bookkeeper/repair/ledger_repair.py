@@ -178,7 +178,7 @@ class LedgerRepair:
         own: Sequence[BookieId],
     ) -> Outcome | None:
         striping, unreadable = Striping.of(versioned.value), ReadResult()
-        for entries in copying.batches(striping.stripe(place.slot, place.first, place.last)):
+        for entries in copying.batches(shortfall.stripe(versioned.value, place)):
             read = await copying.read(entries, lambda entry: [*shortfall.others(place, entry, striping), *own])
             unreadable.add(read)
             if unreadable.unknown:
@@ -193,7 +193,7 @@ class LedgerRepair:
         """Make good what a bookie that is there lacks of its place, or has damaged. Returns None to go on."""
         striping, unreadable = Striping.of(versioned.value), ReadResult()
         copying, belief = self._copying(versioned), Belief()
-        stripe = shortfall.within(striping.stripe(place.slot, place.first, place.last), self.runs.get(place.bookie))
+        stripe = shortfall.within(shortfall.stripe(versioned.value, place), self.runs.get(place.bookie))
         for entries in copying.batches(stripe):
             there = await copying.read(entries, lambda entry: [place.bookie])
             if there.unknown:

@@ -8,13 +8,14 @@ from contextlib import suppress
 
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.metadata.findings import CopyFault, FindingTree, joined
+from tallystick.bookkeeper.metadata.findings import CopyFault, FindingTree
 from tallystick.bookkeeper.metadata.lost_entries import LostTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.deferrals import Deferrals
 from tallystick.bookkeeper.repair.ledger_repair import Deferred, LedgerRepair, Lost, Outcome, Repaired, Tally
 from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.wire.lost_runs import joined
 from tallystick.bookkeeper.wire.underreplication import Mark
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import MetadataError, NoSuchLedger, TallyError, UsageError

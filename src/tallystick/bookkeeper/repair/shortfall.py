@@ -7,13 +7,16 @@ that is not CLOSED have no end yet: their entries are nobody's to copy.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire.lost_runs import lost_of, without_lost
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, Fragment, LedgerMetadata, Slot
 
 SHOWN_RUNS = 8
+
+Sources = Callable[[EntryId], Sequence[BookieId]]  # whom to read an entry from, one after the other
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,12 @@ def doubles(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> list[Pla
     """Return the places of these bookies that another place of the same fragment shares its bookie with, but for the
     first one of each."""
     return [place for place in places(metadata, bookies) if place.bookie in place.ensemble[: place.slot]]
+
+
+def stripe(metadata: LedgerMetadata, place: Place) -> Sequence[EntryId]:
+    """Return the entries of a place, without those that were given up."""
+    entries = Striping.of(metadata).stripe(place.slot, place.first, place.last)
+    return without_lost(entries, lost_of(metadata.custom))
 
 
 def within(entries: Sequence[EntryId], runs: Sequence[tuple[EntryId, EntryId]] | None) -> Sequence[EntryId]:

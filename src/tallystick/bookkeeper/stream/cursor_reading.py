@@ -21,7 +21,15 @@ from tallystick.bookkeeper.stream.messages import EntryDecoder, ReadAgain, Strea
 from tallystick.bookkeeper.stream.read_turns import ReadTurns
 from tallystick.bookkeeper.stream.turn_work import TurnWork
 from tallystick.bookkeeper.wire.stream_values import Position
-from tallystick.errors import CorruptEntry, NoSuchEntry, PositionTrimmed, StreamClosed, TallyError, UsageError
+from tallystick.errors import (
+    CorruptEntry,
+    EntryLost,
+    NoSuchEntry,
+    PositionTrimmed,
+    StreamClosed,
+    TallyError,
+    UsageError,
+)
 
 FAR = 64  # acknowledged entries that are not worth reading
 
@@ -269,6 +277,8 @@ class CursorReading:
             return
         if isinstance(error, NoSuchEntry):
             raise error
+        if isinstance(error, EntryLost):  # whoever wants to go on acknowledges it
+            raise EntryLost(error.message, **{**error.fields, "position": position}) from error
         raise CorruptEntry(error.message, stream=self._list.stream, position=position) from error
 
     def _require_open(self) -> None:

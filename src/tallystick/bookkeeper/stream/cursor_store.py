@@ -31,6 +31,7 @@ from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Cursor
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import (
     DigestMismatch,
+    EntryLost,
     LedgerError,
     LedgerFenced,
     MetadataError,
@@ -126,7 +127,7 @@ class CursorStore:
                     async for entry in reader.read(last, last):
                         where = f"entry {last} of ledger {ledger} of cursor {self._cursor} of {self._stream}"
                         return await in_turns(cursor_state_decoding(bytes(entry.data), where=where))
-        except (NoSuchLedger, NoSuchEntry, DigestMismatch):
+        except (NoSuchLedger, NoSuchEntry, EntryLost, DigestMismatch):
             pass
         return None
 

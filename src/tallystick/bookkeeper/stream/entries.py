@@ -20,6 +20,7 @@ from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.errors import (
     DigestMismatch,
+    EntryLost,
     NoSuchEntry,
     NoSuchLedger,
     NoSuchPosition,
@@ -175,7 +176,7 @@ class EntryWalk:
                         if first > reader.last_entry + 1:  # it is closed, and ends before what was asked for
                             raise self.beyond(Position(reader.id, first), Position(reader.id, reader.last_entry))
                         return
-            except (NoSuchEntry, DigestMismatch) as error:
+            except (NoSuchEntry, EntryLost, DigestMismatch) as error:
                 if error.entry is None or error.entry < first:
                     raise
                 broken = error.entry, error

@@ -29,7 +29,7 @@ from tallystick.bookkeeper.wire.pulsar_messages import (
     plain_payload,
 )
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_PROPERTIES, Position
-from tallystick.errors import CorruptEntry, DigestMismatch, NoSuchEntry, NoSuchPosition, UsageError
+from tallystick.errors import CorruptEntry, DigestMismatch, EntryLost, NoSuchEntry, NoSuchPosition, UsageError
 from tallystick.runtime.events import Events
 
 T = TypeVar("T")
@@ -258,7 +258,7 @@ class EntryDecoder:
                 opened = open_entry((await self._read_again(place)).data, position=place)
                 payload = plain_payload(opened, max_bytes=self._max_bytes)
                 parts += [part.data for step in iter_messages(opened, payload) for part in step]
-            except (CorruptEntry, DigestMismatch, NoSuchEntry) as error:
+            except (CorruptEntry, DigestMismatch, EntryLost, NoSuchEntry) as error:
                 raise CorruptEntry(f"its chunk at {place} cannot be read: {error.message}", position=last) from error
         return parts
 

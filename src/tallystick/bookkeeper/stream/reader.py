@@ -28,7 +28,7 @@ from tallystick.bookkeeper.stream.side_thread import SideThread
 from tallystick.bookkeeper.stream.turn_work import TurnWork
 from tallystick.bookkeeper.wire.pulsar_messages import MOST_BYTES
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
-from tallystick.errors import CorruptEntry, NoSuchEntry, StreamClosed, TallyError, UsageError
+from tallystick.errors import CorruptEntry, EntryLost, NoSuchEntry, StreamClosed, TallyError, UsageError
 from tallystick.runtime.arguments import instance
 from tallystick.runtime.loops import check_loop
 from tallystick.runtime.opening import Opening
@@ -210,7 +210,7 @@ class StreamReader:
         if skip:
             reason = error.message
             self._context.events.emit("entry left out", stream=self.stream, position=str(position), reason=reason)
-        elif isinstance(error, NoSuchEntry):
+        elif isinstance(error, NoSuchEntry | EntryLost):
             raise error
         else:
             raise CorruptEntry(error.message, stream=self.stream, position=position) from error

@@ -17,7 +17,7 @@ from tallystick.bookkeeper.stream.ledger_list import StreamList
 from tallystick.bookkeeper.wire.pulsar_messages import open_entry
 from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
 from tallystick.bookkeeper.wire.values import EntryId
-from tallystick.errors import CorruptEntry, DigestMismatch, NoSuchEntry, NoSuchLedger
+from tallystick.errors import CorruptEntry, DigestMismatch, EntryLost, NoSuchEntry, NoSuchLedger
 
 MOST_DAMAGED = 64  # entries one behind the other that say no time
 
@@ -76,7 +76,7 @@ async def _next_time(reader: LedgerReader, first: EntryId, last: EntryId) -> _Pu
             async with aclosing(reader.read(entry, entry)) as entries:
                 async for read in entries:
                     return _Published(entry, open_entry(read.data, position=position).publish_time_ms)
-        except (CorruptEntry, DigestMismatch, NoSuchEntry) as error:
+        except (CorruptEntry, DigestMismatch, EntryLost, NoSuchEntry) as error:
             if entry - first >= MOST_DAMAGED:
                 raise CorruptEntry(
                     f"{MOST_DAMAGED} entries one behind the other do not say when they were published",

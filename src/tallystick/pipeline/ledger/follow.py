@@ -16,7 +16,7 @@ from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.metadata.store import Znode
 from tallystick.bookkeeper.stream.client import BookKeeper, connect
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
-from tallystick.errors import DigestMismatch, NoSuchEntry, NoSuchLedger, Unavailable
+from tallystick.errors import DigestMismatch, EntryLost, NoSuchEntry, NoSuchLedger, Unavailable
 from tallystick.pipeline.entry_sizes import size_of
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerExtent
@@ -105,7 +105,7 @@ class LedgerFollower:
         extent = end.extent
         if end.is_closed:
             return max(-(-extent.length // max(end.entry, 1)), 1)
-        with contextlib.suppress(NoSuchEntry, DigestMismatch):  # which whoever reads them will hear of
+        with contextlib.suppress(NoSuchEntry, EntryLost, DigestMismatch):  # which whoever reads them will hear of
             size = await size_of(self.bk.context.bookies, extent.ledger, extent.metadata, first, extent.last)
             return max(-(-size // (end.entry - first)), 1)
         return 1

@@ -17,6 +17,7 @@ from tallystick.errors import NoSuchEntry
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
+from tallystick.pipeline.data_loss import ranges_left
 from tallystick.pipeline.entries import open_run
 from tallystick.pipeline.ledger.plan import LedgerPartition
 from tallystick.pipeline.ledger.schema import COLUMNS, FORMAT
@@ -27,7 +28,7 @@ from tallystick.pipeline.worker import worker
 def read_partition(partition: LedgerPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Batches of exactly ``schema``, whose columns are some of ours.
 
-    Raises DigestMismatch, NoSuchEntry, Unavailable and its kinds, each with its code in the text.
+    Raises DigestMismatch, EntryLost, NoSuchEntry, Unavailable and its kinds, each with its code in the text.
     """
     if not partition.ranges:
         return
@@ -48,10 +49,11 @@ def read_partition(partition: LedgerPartition, schema: pa.Schema) -> Iterator[pa
 
 
 async def _runs_left(client: BookieClient, partition: LedgerPartition) -> AsyncGenerator[EntryRun, None]:
-    """What there is: of a ledger that was deleted after the query was planned the rest is left out."""
+    """What there is: of a ledger that was deleted after the query was planned the rest is left out, of others what an
+    operator gave up."""
     for ledger, ranges in groupby(partition.ranges, key=attrgetter("ledger")):
         try:
-            async with aclosing(fetch_runs(client, tuple(ranges), opener=open_run)) as runs:
+            async with aclosing(fetch_runs(client, ranges_left(ranges, FORMAT), opener=open_run)) as runs:
                 async for run in runs:
                     yield run
         except NoSuchEntry as error:

@@ -23,6 +23,7 @@ from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamL
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import (
     DigestMismatch,
+    EntryLost,
     NoSuchEntry,
     NoSuchLedger,
     NoSuchStream,
@@ -209,7 +210,7 @@ class StreamFollower:
             end = max(start, end)
         first, entry_bytes = start.entry if start.ledger == end.ledger else 0, 0
         if self.options.trigger.bytes is not None and first < end.entry:
-            with contextlib.suppress(NoSuchEntry, DigestMismatch):  # which whoever reads them will hear of
+            with contextlib.suppress(NoSuchEntry, EntryLost, DigestMismatch):  # which whoever reads them will hear of
                 size = await size_of(self.bk.context.bookies, reader.id, reader.metadata, first, end.entry - 1)
                 entry_bytes = size // (end.entry - first)
         return replace(extent, end=end, end_entry_bytes=entry_bytes)

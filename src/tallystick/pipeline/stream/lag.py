@@ -17,7 +17,7 @@ from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.pulsar_messages import open_entry
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.bookkeeper.wire.values import LedgerMetadata
-from tallystick.errors import CorruptEntry, DigestMismatch, NoSuchEntry, Unavailable
+from tallystick.errors import CorruptEntry, DigestMismatch, EntryLost, NoSuchEntry, Unavailable
 from tallystick.pipeline.lag import Lag, age_s, mean, most_behind
 from tallystick.pipeline.stream.admit import backlog
 from tallystick.pipeline.stream.bounds import StreamExtent
@@ -63,7 +63,7 @@ async def _next_entries(bk: BookKeeper, places: Positions, *, is_raw: bool) -> d
 
 async def _next_entry(bk: BookKeeper, metadata: LedgerMetadata, at: Position, *, is_raw: bool) -> _Next | None:
     """Returns None if it cannot be read, which whoever reads it will hear of."""
-    with contextlib.suppress(CorruptEntry, DigestMismatch, NoSuchEntry, Unavailable):
+    with contextlib.suppress(CorruptEntry, DigestMismatch, EntryLost, NoSuchEntry, Unavailable):
         async with aclosing(fetch_runs(bk.context.bookies, ranges_of(at.ledger, metadata, at.entry, at.entry))) as runs:
             async for run in runs:
                 size = len(run.payloads[0])

@@ -11,10 +11,11 @@ import pyarrow as pa
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
 from tallystick.codec.reads import EntryRun, joined_entries
-from tallystick.errors import NoSuchEntry, TallyError
+from tallystick.errors import EntryLost, NoSuchEntry, TallyError
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
+from tallystick.pipeline.data_loss import ranges_left
 from tallystick.pipeline.entries import open_run
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.block_arrays import BlockRun
@@ -28,7 +29,8 @@ from tallystick.pipeline.worker import worker
 def read_partition(partition: StreamPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Batches of exactly ``schema``, whose columns are some of ours.
 
-    Raises CorruptEntry, DigestMismatch, NoSuchEntry, Unavailable and its kinds, each with its code in the text.
+    Raises CorruptEntry, DigestMismatch, EntryLost, NoSuchEntry, Unavailable and its kinds, each with its code in its
+    text.
     """
     if not partition.ranges:
         return
@@ -46,12 +48,18 @@ def read_partition(partition: StreamPartition, schema: pa.Schema) -> Iterator[pa
 async def _row_runs(client: BookieClient, partition: StreamPartition) -> AsyncGenerator[RowRun | BlockRun, None]:
     for range_ in partition.ranges:
         decoder = RangeDecoder(client, range_, is_raw=partition.is_raw)
+        ranges = range_.ranges if partition.fail_on_data_loss else ranges_left(range_.ranges, FORMAT)
         try:
-            async with aclosing(_joined(fetch_runs(client, range_.ranges, opener=open_run))) as runs:
+            async with aclosing(_joined(fetch_runs(client, ranges, opener=open_run))) as runs:
                 async for run in runs:
                     async with aclosing(decoder.steps(run)) as steps:
                         async for rows in steps:
                             yield rows
+        except EntryLost as error:
+            raise EntryLost(
+                f"{error.message}: failOnDataLoss=false leaves out what is lost",
+                **{"stream": range_.stream, **error.fields},
+            ) from error
         except NoSuchEntry as error:
             if partition.fail_on_data_loss:
                 raise NoSuchEntry(

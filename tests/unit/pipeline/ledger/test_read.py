@@ -13,8 +13,9 @@ from support.spark_workers import close_workers
 from tallystick.bookkeeper.ledger.arrow import schema_of
 from tallystick.bookkeeper.ledger.ranges import ranges_of
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.lost_runs import with_lost
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
-from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable
+from tallystick.errors import DigestMismatch, EntryLost, NoSuchEntry, Unavailable
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.columns import BATCH_ROWS
 from tallystick.pipeline.ledger.plan import LedgerPartition
@@ -130,6 +131,20 @@ async def test_a_ledger_that_is_deleted_in_the_middle_of_a_task_is_an_error_and_
         bookie.clear()
     with pytest.raises(NoSuchEntry, match=r"^\[TALLY-NO-SUCH-ENTRY\]"):
         await asyncio.to_thread(list, batches)
+
+
+@pytest.mark.parametrize("write_quorum", [2, 3])
+async def test_what_was_given_up_is_an_error_or_is_left_out_and_said(
+    cluster: SmallCluster, store: Store, capsys: pytest.CaptureFixture[str], write_quorum: int
+) -> None:
+    metadata = ledger_of(write_quorum)
+    store(7, metadata, PAYLOADS[:50])
+    metadata = with_lost(metadata, [(0, 0), (10, 12), (49, 49)])
+    with pytest.raises(EntryLost, match=r"^\[TALLY-ENTRY-LOST\]"):
+        await read(partition_of(cluster, (7, metadata, 49)))
+    table = await read(replace(partition_of(cluster, (7, metadata, 49)), fail_on_data_loss=False))
+    assert table["entry"].to_pylist() == [*range(1, 10), *range(13, 49)]
+    assert capsys.readouterr().err.count("lost entries are left out") == 3
 
 
 async def test_of_what_is_deleted_the_rest_is_left_out_if_it_is_to_be(

@@ -1,0 +1,64 @@
+"""Who gave up entries of a ledger, when and which: a line for each time, which nothing takes away.
+
+::
+
+    /tallystick<root>/given-up/G0000000007-1700000000000      JSON: who, at_ms, last_entry, lost, bookies
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.store import Create
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.errors import MetadataError
+
+_NODE = re.compile(r"G(\d{10,19})-(\d{1,19})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """``lost``: runs of entries, as text; ``last_entry``: the ledger's end. ``bookies`` were gone, and may have had
+    them."""
+
+    ledger: LedgerId
+    who: str
+    at_ms: int
+    last_entry: EntryId
+    lost: str
+    bookies: tuple[BookieId, ...]
+
+
+class GivenUpTree:
+    """The lines of one cluster. Every method raises MetadataError."""
+
+    def __init__(self, driver: MetadataDriver) -> None:
+        self._store, self._base = driver.store, f"/tallystick{driver.root}/given-up"
+
+    async def note(self, line: GivenUp) -> None:
+        """Write a line."""
+        said = {"who": line.who, "last_entry": line.last_entry, "lost": line.lost, "bookies": line.bookies}
+        await self._store.change(Create(f"{self._base}/G{line.ledger:010d}-{line.at_ms}", json.dumps(said).encode()))
+
+    async def all(self) -> list[GivenUp]:
+        """Returns all lines, by ledger and time."""
+        names = await self._store.children(self._base) or []
+        places = {f"{self._base}/{name}": found for name in names if (found := _NODE.fullmatch(name))}
+        nodes = await self._store.get_many(list(places))
+        lines = list[GivenUp]()
+        for path, found in places.items():
+            if path in nodes:
+                lines.append(_decoded(nodes[path].data, path, int(found[1]), int(found[2])))
+        return sorted(lines, key=lambda line: (line.ledger, line.at_ms))
+
+
+def _decoded(data: bytes, path: str, ledger: LedgerId, at_ms: int) -> GivenUp:
+    try:
+        said = json.loads(data)
+        bookies = tuple(map(str, said["bookies"]))
+        return GivenUp(ledger, str(said["who"]), at_ms, int(said["last_entry"]), str(said["lost"]), bookies)
+    except (ValueError, KeyError, TypeError):
+        raise MetadataError("a line of what was given up cannot be read", where=path) from None
