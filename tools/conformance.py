@@ -68,6 +68,7 @@ RULES = {
     "N11": "what a reader gets is what was written, by its digest",
     "N12": "what a peer can make grow is bounded",
     "N13": "nothing that was sent before, or elsewhere, counts",
+    "N14": "what destroys needs the right and is said outright, and is told with who did it",
     "P1": "durability: an ack means Qa synced copies where the metadata says",
     "P2": "no truncation: nothing acknowledged lies beyond the end",
     "P3": "one end, whoever closes",

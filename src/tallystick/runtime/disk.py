@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tallystick.runtime.beside import Beside, ThreadBeside
 from tallystick.runtime.folder_lock import ByteLock, FolderLock
-from tallystick.runtime.os_file import DirectFile, OsFile, open_direct, os_errors, storage_error
+from tallystick.runtime.os_file import DirectFile, OsFile, make_private_folders, open_direct, os_errors, storage_error
 
 Buffer = bytes | bytearray | memoryview
 
@@ -187,7 +187,7 @@ class OsDisk:
 
     def makedirs(self, path: str) -> None:
         with os_errors("create folder", path):
-            os.makedirs(path, mode=0o700, exist_ok=True)
+            make_private_folders(path)
 
     def rename(self, source: str, target: str) -> None:
         with os_errors("rename", source):

@@ -78,6 +78,27 @@ def refuse_strangers(texts: Mapping[str, str], *, asks: bool, remedy: str) -> No
         )
 
 
+def refuse_readers(host: str, key: str, *, is_open: bool, asks: bool) -> None:
+    """Raises UsageError where ``key`` lets others read metrics and nobody is asked who he is, unless that is written.
+    ``asks``: whether they must show a certificate."""
+    if not is_loopback(host) and not asks and not is_open:
+        raise UsageError(
+            f"{key} lets others read metrics, and nobody is asked who he is: ask for certificates, or write "
+            "metricsAllowAnonymous=true",
+            host=host,
+        )
+
+
+def refuse_readers_of(texts: Mapping[str, str]) -> None:
+    """Do so by the keys of a broker or a name server. Raises UsageError."""
+    on = {name: texts.get(name, "").lower() == "true" for name in ("allowAnonymous", "metricsAllowAnonymous")}
+    enforces = "tls.server.certPath" in texts and texts.get("tls.server.mode", "enforcing").lower() == "enforcing"
+    asks = enforces and texts.get("tls.server.need.client.auth", "").lower() == "require"
+    if texts.get("metricsExporterType", "").upper() == "PROM":
+        host = texts.get("metricsPromExporterHost", "127.0.0.1")
+        refuse_readers(host, "metricsPromExporterHost", is_open=any(on.values()), asks=asks)
+
+
 def no_delay(transport: asyncio.BaseTransport) -> None:
     """Responses are already batched; Nagle's algorithm would only add its delay."""
     sock = transport.get_extra_info("socket")

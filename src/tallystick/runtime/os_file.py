@@ -146,3 +146,18 @@ def open_direct(path: str, flags: int) -> int | None:
         return os.open(path, flags | os.O_DIRECT)
     except (AttributeError, OSError):
         return None
+
+
+def make_private_folders(path: str) -> None:
+    """Make a folder and those above it that are missing, for this account alone: ``os.makedirs`` gives its mode to the
+    last one only. Raises OSError."""
+    if os.path.isdir(path):
+        return
+    higher = os.path.dirname(path.rstrip("/"))
+    if higher and higher != path:
+        make_private_folders(higher)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise

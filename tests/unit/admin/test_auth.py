@@ -62,7 +62,7 @@ async def test_a_page_that_is_reached_from_elsewhere_does_not_say_who_came(tmp_p
     await driver.init_cluster()
     settings = BookieSettings(
         "memory://page-elsewhere", folder, folder, port=0, bookie_id="b0",
-        http_enabled=True, http_port=0, http_host="0.0.0.0",
+        http_enabled=True, http_port=0, http_host="0.0.0.0", http_anonymous=True,
     )  # fmt: skip
     bookie = await start_bookie(settings, this_machine(), SMALL)
     try:

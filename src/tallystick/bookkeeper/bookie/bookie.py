@@ -105,7 +105,7 @@ class Bookie:
         self._peers: Handshakes | None = None
         self._drain = DrainFile(outside.disk, settings.ledger_dir)
         self._recent = RecentAdds()
-        self._ports = BookiePorts(settings, self._addresses, outside.network, outside.events)
+        self._ports = BookiePorts(settings, self._addresses, outside)
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import UsageError
+from tallystick.runtime.network import refuse_readers
 
 MIB = 1024 * 1024
 
@@ -52,6 +53,7 @@ class BookieSettings:
     http_enabled: bool = False
     http_host: str = "127.0.0.1"
     http_port: int = 8080
+    http_anonymous: bool = False  # whoever reaches the pages beyond this machine may read them
     security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
@@ -93,6 +95,17 @@ class BookieSettings:
         if not 1024 <= self.max_frame_bytes < 1 << 31:
             raise UsageError("nettyMaxFrameSizeBytes lies between 1 KiB and 2 GiB", value=self.max_frame_bytes)
 
+    @property
+    def asks_readers(self) -> bool:
+        """Whether who reads the pages from elsewhere must show a certificate."""
+        security = self.security
+        return security.tls and security.tls_required and security.tls_ask_certificate
+
+    @property
+    def lets_all_read(self) -> bool:
+        """Whether it is written that whoever reaches the pages may read them."""
+        return self.http_anonymous or self.security.allow_anonymous
+
 
 @dataclass(frozen=True)
 class Addresses:
@@ -131,6 +144,8 @@ def addresses_of(settings: BookieSettings) -> Addresses:
             "write allowAnonymous=true",
             host=host,
         )
+    if settings.http_enabled and not is_near(settings.http_host):
+        refuse_readers(settings.http_host, "httpServerHost", is_open=settings.lets_all_read, asks=settings.asks_readers)
     return addresses
 
 

@@ -25,6 +25,7 @@ from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.wire_v2 import WireV2
 from tallystick.bookkeeper.bookie.wire_v3 import WireV3, encode_entry_list
 from tallystick.bookkeeper.bookie.wires import Wires
+from tallystick.bookkeeper.bookie.written import WrittenLedgers, must_be_noted
 from tallystick.runtime.outside import Outside
 
 
@@ -76,8 +77,11 @@ def open_front(behind: Behind, stack: AsyncExitStack) -> Front:
 
     def wires_for(permission: Permission) -> Wires:
         most_bytes = settings.max_batch_read_bytes
-        v2 = WireV2(service, max_frame_bytes=largest, max_batch_bytes=most_bytes, permission=permission)
-        v3 = WireV3(service, lacs, holdings, v2, max_frame_bytes=largest, permission=permission)
+        written = WrittenLedgers() if must_be_noted(permission) else None
+        v2 = WireV2(
+            service, max_frame_bytes=largest, max_batch_bytes=most_bytes, permission=permission, written=written
+        )
+        v3 = WireV3(service, lacs, holdings, v2, max_frame_bytes=largest, permission=permission, written=written)
         return Wires(v2, v3, max_frame_bytes=largest)
 
     peers = _handshakes(behind, wires_for, stack)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -25,6 +25,7 @@ from tallystick.bookkeeper.bookie.permissions import (
 from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.bookie.users import NOBODY, Salts, parse_users
 from tallystick.bookkeeper.bookie.wires import Wires
+from tallystick.bookkeeper.bookie.written import must_be_noted
 from tallystick.bookkeeper.wire.auth import CERTIFICATE, DIGEST_MD5, Exchange, Step
 from tallystick.bookkeeper.wire.digest_md5 import DigestServer
 from tallystick.bookkeeper.wire.scram import ScramServer
@@ -33,7 +34,7 @@ from tallystick.runtime.certificates import TlsContexts, WatchedFiles, secret_te
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.once import Once
-from tallystick.runtime.peer_counts import PeerCounts
+from tallystick.runtime.peer_counts import MOST_PEERS, PeerCounts
 from tallystick.runtime.tls import Ready, TlsBuffer, TlsConnection
 from tallystick.runtime.turn_steps import TurnSteps
 
@@ -42,6 +43,7 @@ MOST_OF_A_HOST = 256  # connections whose peer is not known yet: a broker opens 
 STEPS_EACH_TURN = 4  # of TLS handshakes: some ten milliseconds
 
 T = TypeVar("T")
+_Served = tuple[Permission, PeerIdentity | None]  # what wires are made for; None: of all that have the permission
 
 
 class _ReadFile(Generic[T]):
@@ -67,7 +69,8 @@ class _ReadFile(Generic[T]):
 
 
 class Handshakes:
-    """Begins and ends the handshakes of a bookie's connections. ``wires_for`` makes wires by what they permit."""
+    """Begins and ends the handshakes of a bookie's connections. ``wires_for`` makes wires by what they permit,
+    and for each identity whose own ledgers are told from others'."""
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class Handshakes:
         self._reports = Once()
         self._unknown: Counter[str] = Counter()  # connections by host
         self._ids, self._salts = re.compile(settings.sasl_ids), Salts()
-        self._wires: dict[Permission, Wires] = {}
+        self._wires: OrderedDict[_Served, Wires] = OrderedDict()
         self._buffer, self._steps = TlsBuffer(), TurnSteps(STEPS_EACH_TURN)
         every_s = settings.tls_look_s
         self._users = self._permissions = None
@@ -169,10 +172,13 @@ class Handshakes:
             self.peers.count(peer, str(identity), "came")
             if identity is ANONYMOUS:
                 self._counts.anonymous += 1
-        permission = self._permission_of(identity)
-        if permission not in self._wires:
-            self._wires[permission] = self._wires_for(permission)
-        return self._wires[permission]
+        served = self._served(identity)
+        if served not in self._wires:
+            self._wires[served] = self._wires_for(served[0])
+            if len(self._wires) > MOST_PEERS:
+                self._wires.popitem(last=False)
+        self._wires.move_to_end(served)
+        return self._wires[served]
 
     def secret(self, step: Step) -> str:
         """Return the secret as ``Gate`` says."""
@@ -182,11 +188,11 @@ class Handshakes:
         """Return what ``Gate`` says."""
         if identity.kind == "user" and secret not in self._secrets(identity.name):
             return False
-        return self._wires.get(self._permission_of(identity)) is wires
+        return self._wires.get(self._served(identity)) is wires
 
-    def _permission_of(self, identity: PeerIdentity) -> Permission:
-        permissions = self._permissions.value() if self._permissions is not None else Permissions()
-        return permissions.of(identity)
+    def _served(self, identity: PeerIdentity) -> _Served:
+        permission = (self._permissions.value() if self._permissions is not None else Permissions()).of(identity)
+        return permission, identity if must_be_noted(permission) else None
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` when the files of users or permissions say something else; until ``close``."""

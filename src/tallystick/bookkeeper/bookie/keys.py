@@ -72,6 +72,7 @@ KEYS = Part(
         "httpServerEnabled": Key("http_enabled", keyfile.flag),
         "httpServerHost": Key("http_host", keyfile.text),
         "httpServerPort": Key("http_port", keyfile.integer),
+        "metricsAllowAnonymous": Key("http_anonymous", keyfile.flag),  # ours
     },
 )
 

@@ -29,8 +29,8 @@ class Permission(enum.Flag):
 
     NONE = 0
     READ = enum.auto()  # reads without a fence, entry lists, the space of the disks
-    APPEND = enum.auto()  # adds that are not of recovery, WRITE_LAC, FORCE_LEDGER
-    RECOVER = enum.auto()  # a fence, adds of recovery
+    APPEND = enum.auto()  # adds that are not of recovery, WRITE_LAC of ledgers appended to, FORCE_LEDGER
+    RECOVER = enum.auto()  # a fence, adds of recovery, WRITE_LAC of others' ledgers
     REPAIR = enum.auto()  # adds of recovery, without a fence
     ADMIN = enum.auto()
 

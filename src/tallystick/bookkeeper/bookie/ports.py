@@ -7,6 +7,7 @@ until the bookie can serve them.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -17,16 +18,19 @@ from tallystick.bookkeeper.bookie.server import BookieServer
 from tallystick.bookkeeper.wire.registration import AUTH, MACHINE, RACK, TLS_EXTENSION
 from tallystick.bookkeeper.wire.values import BookieInfo, Endpoint
 from tallystick.errors import UsageError
-from tallystick.runtime.events import Events
+from tallystick.runtime.certificates import TlsContexts, TlsFiles, server_context
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener, Network
+from tallystick.runtime.outside import Outside
+from tallystick.runtime.tls_network import Door, TlsNetwork
 
 
 class BookiePorts:
     """``bind`` them, then ``serve`` them; ``close`` them in any case."""
 
-    def __init__(self, settings: BookieSettings, addresses: Addresses, network: Network, events: Events) -> None:
-        self._settings, self._addresses, self._network, self._events = settings, addresses, network, events
+    def __init__(self, settings: BookieSettings, addresses: Addresses, outside: Outside) -> None:
+        self._settings, self._addresses, self._outside = settings, addresses, outside
+        self._network, self._events = outside.network, outside.events
         self._clients: Listener | None = None
         self._health: Listener | None = None
 
@@ -60,12 +64,29 @@ class BookiePorts:
         return BookieInfo(endpoints, {name: value for name, value in where.items() if value})
 
     async def bind(self, session: Callable[[], asyncio.BaseProtocol], pages: Callable[[], HealthPages]) -> None:
-        """Take the ports, and refuse connections until ``serve``. Raises UsageError."""
+        """Take the ports, and refuse connections until ``serve``. Raises UsageError, for files of TLS as well."""
         settings, listen = self._settings, partial(self._network.listen, factory=session, serving=False)
         self._clients = await _bound(self._addresses.listen_host, settings.port, "clients", listen)
         if settings.http_enabled:
-            bind = partial(serve_health, self._network, pages=pages(), serving=False)
+            bind = partial(serve_health, self._network_of_pages(), pages=pages(), serving=False)
             self._health = await _bound(settings.http_host, settings.http_port, "HTTP", bind)
+
+    def _network_of_pages(self) -> Network:
+        """Return the network of the pages: where clients have TLS they have it, too, by the first byte. Without it they
+        are for this machine alone, unless clients need not have it either."""
+        security = self._settings.security
+        if not security.tls:
+            return self._network
+
+        def failed(reason: str) -> None:
+            self._events.emit("security file not read", reason=reason)
+
+        def context(files: TlsFiles) -> ssl.SSLContext:
+            return server_context(files, require_peer=security.tls_ask_certificate)
+
+        contexts = TlsContexts(security.files, context, self._outside.clock, failed, every_s=security.tls_look_s)
+        door = Door(contexts, lambda host: is_near(host) or not security.tls_required)
+        return TlsNetwork(self._network, self._events, door=door, dial=None)
 
     async def serve(self, server: BookieServer) -> None:
         """Accept connections on both. Raises UsageError."""
@@ -80,7 +101,10 @@ class BookiePorts:
             self._tell_who_comes()
         if self.http_address is not None and not is_near(self._settings.http_host):
             host, port = self.http_address
-            reason = "httpServerHost says so; whoever reaches it reads metrics and health, in plain bytes"
+            encrypted = self._settings.security.tls and self._settings.security.tls_required
+            how = "by TLS" if encrypted else "in plain bytes"
+            who = "who has a certificate" if self._settings.asks_readers else "whoever reaches it"
+            reason = f"httpServerHost says so; {who} reads metrics and health, {how}"
             self._events.emit("listening beyond this machine", host=host, port=port, reason=reason)
 
     def _tell_who_comes(self) -> None:

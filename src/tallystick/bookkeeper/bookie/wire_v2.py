@@ -24,6 +24,7 @@ from tallystick.bookkeeper.bookie.wires import (
     run_end,
     whole_body,
 )
+from tallystick.bookkeeper.bookie.written import WrittenLedgers
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import RequestFlag
@@ -44,9 +45,16 @@ class WireV2:
     """``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's response."""
 
     def __init__(
-        self, service: Service, *, max_frame_bytes: int, max_batch_bytes: int, permission: Permission = ALL
+        self,
+        service: Service,
+        *,
+        max_frame_bytes: int,
+        max_batch_bytes: int,
+        permission: Permission = ALL,
+        written: WrittenLedgers | None = None,
     ) -> None:
-        self._service, self._permission = service, permission
+        """``written``: see ``WireV3``."""
+        self._service, self._permission, self._written = service, permission, written
         self._max_body, self._max_batch = max_frame_bytes - LENGTH_BYTES, max_batch_bytes
 
     def serve(
@@ -109,6 +117,9 @@ class WireV2:
         return (op if version else lowest) in (v2.Op.READ, v2.Op.BATCH_READ)
 
     def _answer_run(self, data: bytes, run: AddRun, run_response: AddRunResponse, result: ServeResult) -> None:
+        if self._written is not None:
+            codes = zip(run.ledgers, run_response.codes, strict=True)
+            self._written.add(run.ledgers if run_response.is_ok else [one for one, code in codes if code == Code.OK])
         if run_response.is_ok:
             result.add_response(ack_adds(run), run_response.commit)
             return
@@ -172,7 +183,14 @@ class WireV2:
             service_response = self._service.read(request_value, verdict, waiting=len(result.to_look))
         if isinstance(service_response, AfterLook):
             result.wait(service_response.ledger, request.encode())
-        elif isinstance(request, v2.BatchReadFrame):
+            return
+        if (
+            self._written is not None
+            and service_response.code == Code.OK
+            and _needed(request_value) == Permission.APPEND
+        ):
+            self._written.add((request_value.ledger,))
+        if isinstance(request, v2.BatchReadFrame):
             result.add_response(
                 v2.encode_batch_response(request, _code(service_response.code), service_response.entries),
                 service_response.commit,

@@ -44,6 +44,7 @@ from tallystick.bookkeeper.bookie.wires import (
     run_end,
     whole_body,
 )
+from tallystick.bookkeeper.bookie.written import WrittenLedgers
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire import v3_responses as responses
 from tallystick.bookkeeper.wire.codes import Code
@@ -86,9 +87,11 @@ class WireV3:
         *,
         max_frame_bytes: int,
         permission: Permission = ALL,
+        written: WrittenLedgers | None = None,
     ) -> None:
+        """``written``: of an identity that may write explicit LACs of its own ledgers alone."""
         self._service, self._lacs, self._holdings, self._v2 = service, lacs, holdings, v2
-        self._permission = permission
+        self._permission, self._written = permission, written
         self._max_body = max_frame_bytes - LENGTH_BYTES
 
     def serve(
@@ -154,6 +157,9 @@ class WireV3:
 
     def _answer_run(self, adds: V3AddRun, run_response: AddRunResponse, result: ServeResult) -> None:
         run = adds.run
+        if self._written is not None:
+            codes = zip(run.ledgers, run_response.codes, strict=True)
+            self._written.add(run.ledgers if run_response.is_ok else [one for one, code in codes if code == Code.OK])
         if run_response.is_ok:
             result.add_response(ack_v3_adds(adds.txn_ids, run.ledgers, run.entries), run_response.commit)
             return
@@ -218,7 +224,7 @@ class WireV3:
     def _answer(self, request: v3.Request, result: ServeResult, verdict: Verdict | None = None) -> None:
         """Serve one request; ``verdict``: of the look that it waited for."""
         number = request.header.request_id
-        if not _needed(request) & self._permission:
+        if not (_needed(request) & self._permission and self._is_own(request)):
             operation = request.operation if isinstance(request, v3.UnknownRequest) else request.OPERATION
             refused = responses.RefusedResponse(number, operation, Code.UNAUTHORIZED)
             result.add_response(encode_response(refused))
@@ -255,6 +261,10 @@ class WireV3:
             case _:
                 assert_never(request)
 
+    def _is_own(self, request: v3.Request) -> bool:
+        """Return whether a request may be about this ledger: an explicit LAC of another's needs *recover*."""
+        return self._written is None or not isinstance(request, v3.WriteLacRequest) or request.ledger in self._written
+
     def _add(self, request: v3.AddRequest, result: ServeResult, verdict: Verdict | None) -> None:
         add = AddEntryRequest(
             request.ledger, request.entry, request.master_key, request.body, request.recovery,
@@ -272,6 +282,8 @@ class WireV3:
         if isinstance(response, AfterLook):
             result.wait(response.ledger, v3.encode_request(request))
             return
+        if self._written is not None and response.code == Code.OK and not request.recovery:
+            self._written.add((request.ledger,))
         encoded = encode_response(
             responses.AddResponse(request.header.request_id, response.code, request.ledger, request.entry)
         )

@@ -21,6 +21,7 @@ from tallystick.bookkeeper.metadata import sqlite_schema
 from tallystick.bookkeeper.metadata.mounts import refuse_network
 from tallystick.errors import MetadataError, MetadataUnavailable, MetadataUncertain, UsageError
 from tallystick.runtime.fork import ForkGate, ProcessLock
+from tallystick.runtime.os_file import make_private_folders
 
 LOCKS = Path("/proc/locks")
 # Of the write-ahead log, once all of it is in the file: while a process is stopped in a read it only grows.
@@ -162,7 +163,7 @@ class SqliteFile:
         """Make a file with an empty tree, unless it exists. Raises UsageError for a file that is something else."""
         refuse_network(self.path)
         try:
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            make_private_folders(os.path.dirname(self.path))
             # SQLite gives its other files the same mode; ledger passwords are in them. A file that is there already is
             # not opened: to close it would drop the locks that this process has on it.
             with contextlib.suppress(FileExistsError):

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tallystick.bookkeeper.metadata.store import Owner
 from tallystick.errors import MetadataError, UsageError
+from tallystick.runtime.os_file import make_private_folders
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -69,7 +70,7 @@ class LeaseFiles:
             if lease.owner in self._own and not os.fstat(self._own[lease.owner]).st_nlink:
                 self._forget(lease.owner)  # somebody cleaned up
             if lease.owner not in self._own:
-                os.makedirs(self.folder, mode=0o700, exist_ok=True)
+                make_private_folders(self.folder)
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
                 self._own[lease.owner] = os.open(self._file_of(lease.owner), flags, 0o600)
             os.pwrite(self._own[lease.owner], _END.pack(end), 0)

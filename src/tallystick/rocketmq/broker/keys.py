@@ -18,7 +18,7 @@ from tallystick.rocketmq.remoting import tls
 from tallystick.rocketmq.remoting.client import addresses_in
 from tallystick.rocketmq.store import settings as store
 from tallystick.runtime import keyfile
-from tallystick.runtime.network import refuse_strangers
+from tallystick.runtime.network import refuse_readers_of, refuse_strangers
 from tallystick.runtime.schema import Fixed, Key, Part, Schema, exporter
 
 
@@ -43,6 +43,7 @@ def _folder(key: str, value: str) -> str:
 def _check(texts: Mapping[str, str]) -> None:
     asks = keyfile.flag("authenticationEnabled", texts.get("authenticationEnabled", "false"))
     refuse_strangers(texts, asks=asks, remedy="set authenticationEnabled=true, or ")
+    refuse_readers_of(texts)
     access.check_providers(texts)
     _check_store(texts)
 
@@ -106,6 +107,6 @@ SCHEMA = Schema(
     parts={"access": access.KEYS, "store": store.KEYS, "ha": ha.KEYS, "remoting": remoting.KEYS, "tls": tls.KEYS},
     needed=("storePathRootDir", "brokerName"),
     fixed=FIXED,
-    checked=("storePathCommitLog", "storeType", *access.CHECKED),
+    checked=("storePathCommitLog", "storeType", "metricsAllowAnonymous", *access.CHECKED),
     check=_check,
 )

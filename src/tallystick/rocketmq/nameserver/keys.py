@@ -10,7 +10,7 @@ from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting import tls
 from tallystick.runtime import keyfile
-from tallystick.runtime.network import refuse_strangers
+from tallystick.runtime.network import refuse_readers_of, refuse_strangers
 from tallystick.runtime.schema import Fixed, Key, Part, Schema, exporter, milliseconds
 
 
@@ -26,6 +26,7 @@ def _absolute(key: str, value: str) -> str:
 
 def _check(texts: Mapping[str, str]) -> None:
     refuse_strangers(texts, asks=False, remedy="")
+    refuse_readers_of(texts)
 
 
 KEYS = Part(
@@ -59,6 +60,6 @@ SCHEMA = Schema(
     "it is none of the TLS that this name server has",
     parts={"tls": tls.KEYS},
     fixed=FIXED,
-    checked=("allowAnonymous",),
+    checked=("allowAnonymous", "metricsAllowAnonymous"),
     check=_check,
 )

@@ -26,7 +26,7 @@ V3 = {
     ),
     "append": (
         adds_v3(1, [1]),
-        request_v3(v3.WriteLacRequest, 1, 0, KEY, lac_body(1, 0)),
+        request_v3(v3.WriteLacRequest, 1, 0, KEY, lac_body(1, 0)),  # of a ledger that it appended to
         request_v3(v3.ForceRequest, 1),
     ),
     "recover": (read_v3(1, 0, KEY), adds_v3(1, [2], **RECOVERY)),
@@ -99,3 +99,29 @@ async def test_n4_runs_of_adds_and_reads_are_refused_one_by_one(home: Home, tmp_
             assert answer.code == Code.UNAUTHORIZED
         counts = bookie.counts
         assert (counts.adds - counts.adds_failed, counts.reads - counts.reads_failed) == (0, 0)
+
+
+@pytest.mark.rule("N4")
+@pytest.mark.parametrize("appended_by", ["v2", "v3", "recovery", "nobody"])
+async def test_n4_an_explicit_lac_of_anothers_ledger_needs_recover(
+    home: Home, tmp_path: Path, appended_by: str
+) -> None:
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(adds(1, [0])) == Code.OK
+    users = secret_file(tmp_path / "users", "[users]\nbookkeeper = 'secret'\n")
+    lac = request_v3(v3.WriteLacRequest, 1, 0, KEY, lac_body(1, 0))
+    for allowed, others in (("append", "repair"), ("append", "recover")):
+        permissions = secret_file(tmp_path / "permissions", f"anonymous = {[allowed, others]!r}\n")
+        security = SecuritySettings(
+            mechanisms=("sasl",), users_file=users, permissions_file=permissions, allow_anonymous=True
+        )
+        async with home.running(security=security) as bookie, talking(bookie) as v3_peer, talking(bookie) as v2_peer:
+            if appended_by == "v2":
+                assert await v2_peer.code(adds(1, [3])) == Code.OK
+            elif appended_by != "nobody":
+                frame = adds_v3(1, [4], **(RECOVERY if appended_by == "recovery" else {}))
+                added = await ask_v3(v3_peer, frame)
+                assert added is not None and added.code == Code.OK
+            answer = await ask_v3(v3_peer, lac)
+            may = others == "recover" or appended_by in ("v2", "v3")
+            assert answer is not None and answer.code == (Code.OK if may else Code.UNAUTHORIZED)

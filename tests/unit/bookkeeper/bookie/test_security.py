@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,8 @@ import pytest
 from support.bookies import Home
 from support.certificates import secret_file
 from support.keyed import KeyFiles
-from tallystick.bookkeeper.bookie import config
+from tallystick.bookkeeper.bookie import config, ports
+from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
 from tallystick.bookkeeper.bookie.keys import SASL_FACTORY, SCHEMA, TLS_FACTORY
 from tallystick.bookkeeper.bookie.permissions import (
@@ -66,10 +71,52 @@ async def test_n1_what_listens_beyond_this_machine_says_at_each_start_who_comes_
 
 
 @pytest.mark.rule("N1")
+def test_n1_pages_beyond_this_machine_are_for_who_has_a_certificate_unless_that_is_written() -> None:
+    pages: dict[str, Any] = {"http_enabled": True, "http_host": "192.0.2.7"}
+    asks = SecuritySettings(**_TLS, tls_trust="/t", tls_ask_certificate=True)
+    for open_ in (SecuritySettings(), SecuritySettings(**_TLS), replace(asks, tls_required=False)):
+        with pytest.raises(UsageError, match="metricsAllowAnonymous=true"):
+            addresses_of(settings(open_, **pages))
+    for given in (
+        settings(asks, **pages),
+        settings(http_anonymous=True, **pages),
+        settings(SecuritySettings(allow_anonymous=True), **pages),
+        settings(http_host="192.0.2.7"),  # there are none
+    ):
+        assert addresses_of(given)
+
+
+@pytest.mark.rule("N1", "N5")
+@pytest.mark.real_time
+async def test_n5_pages_have_tls_where_clients_have_it(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the machine itself they have it beside plain bytes: ``tally auth status`` asks there."""
+    keys = KeyFiles.make(tmp_path / "keys")
+    plain, encrypted, certified = None, keys.context(), keys.context(certified=True)
+    required = keys.bookie_settings(tls_ask_certificate=True)
+
+    async def serves(bookie: Bookie, context: ssl.SSLContext | None) -> bool:
+        assert bookie.http_address is not None
+        reader, writer = await asyncio.open_connection(*bookie.http_address, ssl=context)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        page = b""
+        with suppress(OSError):
+            page = await reader.read()
+        writer.close()
+        return b"metadata_reached" in page
+
+    async with home.running(http_enabled=True, http_port=0, security=required) as bookie:
+        assert [await serves(bookie, context) for context in (plain, encrypted, certified)] == [True, False, True]
+        monkeypatch.setattr(ports, "is_near", lambda host: False)  # as if they came from elsewhere
+        assert [await serves(bookie, context) for context in (plain, encrypted, certified)] == [False, False, True]
+
+
+@pytest.mark.rule("N1")
 async def test_n1_pages_beyond_this_machine_are_told_at_each_start(home: Home) -> None:
     for host, told in (("127.0.0.1", 0), ("localhost", 0), ("0.0.0.0", 1)):
         home.events.clear()
-        async with home.running(http_enabled=True, http_port=0, http_host=host):
+        async with home.running(http_enabled=True, http_port=0, http_host=host, http_anonymous=True):
             assert len(home.heard("listening beyond this machine")) == told
 
 

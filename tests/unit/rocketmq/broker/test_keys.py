@@ -170,6 +170,20 @@ def test_the_port_for_slaves_is_not_one_of_those_for_clients(port: str) -> None:
         SCHEMA.read({"brokerName": "b", "storePathRootDir": "/store", "listenPort": "10911", "haListenPort": port})
 
 
+@pytest.mark.rule("N1")
+def test_n1_metrics_beyond_this_machine_are_for_who_has_a_certificate_unless_that_is_written() -> None:
+    given = {**NEEDED, "metricsExporterType": "PROM", "metricsPromExporterHost": "10.0.0.1"}
+    tls = {"tls.server.certPath": "/c", "tls.server.keyPath": "/k", "tls.server.trustCertPath": "/t"}
+    asks = {**tls, "tls.server.need.client.auth": "require"}
+    for open_ in ({}, {"authenticationEnabled": "true"}, tls, {**asks, "tls.server.mode": "permissive"}):
+        with pytest.raises(UsageError, match="metricsAllowAnonymous=true"):
+            SCHEMA.read({**given, **open_})
+    for closed in (asks, {"metricsAllowAnonymous": "true"}, {"allowAnonymous": "true"}):
+        assert SCHEMA.read({**given, **closed}).settings.http_enabled
+    assert SCHEMA.read({**given, "metricsExporterType": "DISABLE"})
+
+
+@pytest.mark.rule("N1")
 @pytest.mark.parametrize("host", ["10.0.0.1", "0.0.0.0", "::", "broker.example"])
 def test_n1_beyond_this_machine_a_broker_asks_for_keys_or_says_that_it_does_not(host: str) -> None:
     given = {**NEEDED, "bindAddress": host, "brokerIP1": "10.0.0.1"}

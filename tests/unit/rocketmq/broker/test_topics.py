@@ -36,6 +36,7 @@ def test_names_of_topics(name: str) -> None:
     assert refusal_of_topic(name) is None
 
 
+@pytest.mark.rule("N9")
 @pytest.mark.parametrize(
     ("name", "why"),
     [

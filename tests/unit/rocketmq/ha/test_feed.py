@@ -148,6 +148,7 @@ def test_h5_a_report_is_an_ack_of_what_was_sent() -> None:
     assert link.received(report(2 * FILE + 100), LOG, 1.0) == [Acked(2 * FILE + 100)]
 
 
+@pytest.mark.rule("N13")
 @pytest.mark.parametrize("offset", [2 * FILE + 1, LOG.end, 1 << 62, -1, -5, -(1 << 63)])
 def test_an_ack_of_what_was_never_sent_ends_the_link(offset: int) -> None:
     """R1: such an ack once made every send look replicated."""
@@ -181,6 +182,7 @@ def test_a_slave_ahead_of_its_master_is_not_fed(offset: int) -> None:
     assert link.received(report(LOG.end), LOG, 0.0) == [], "nothing more counts on this link"
 
 
+@pytest.mark.rule("N13")
 @pytest.mark.parametrize("offset", [-5, -(1 << 63)])
 def test_a_negative_first_report_ends_the_link(offset: int) -> None:
     assert "cannot end" in reason(feed().received(report(offset), LOG, 0.0))

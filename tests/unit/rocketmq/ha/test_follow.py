@@ -167,6 +167,7 @@ def test_an_empty_log_begins_where_the_master_does() -> None:
     assert link.reports() == [5305]
 
 
+@pytest.mark.rule("N6")
 @pytest.mark.parametrize("size", [-1, -(1 << 31), MAX_BODY_BYTES + 1, (1 << 31) - 1])
 def test_an_impossible_size_closes_the_link(size: int) -> None:
     link = plain()

@@ -87,6 +87,15 @@ def test_a_bad_value_is_refused_by_its_key(key: str, value: str) -> None:
         KEYS.change(NameServerSettings(), {key: value})
 
 
+@pytest.mark.rule("N1")
+def test_n1_metrics_beyond_this_machine_are_for_who_has_a_certificate_unless_that_is_written() -> None:
+    given = {"metricsExporterType": "PROM", "metricsPromExporterHost": "0.0.0.0"}
+    with pytest.raises(UsageError, match="metricsAllowAnonymous=true"):
+        SCHEMA.read(given)
+    assert SCHEMA.read({**given, "metricsAllowAnonymous": "true"}).settings.http_enabled
+
+
+@pytest.mark.rule("N1")
 def test_n1_beyond_this_machine_a_name_server_says_that_it_asks_nobody_who_he_is() -> None:
     for host in ("10.0.0.1", "0.0.0.0", "::"):
         with pytest.raises(UsageError, match="allowAnonymous=true"):

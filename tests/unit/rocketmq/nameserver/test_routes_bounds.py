@@ -46,6 +46,7 @@ def host_of(link: object) -> str:
     return str(link).partition(":")[0]
 
 
+@pytest.mark.rule("N12")
 def test_no_host_takes_the_routes_of_all_and_who_gets_less_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger's routes left an honest broker none: it was answered that it is registered."""
     monkeypatch.setattr(queues_module, "MAX_HOST_ROUTES", 3)

@@ -41,6 +41,7 @@ async def caller() -> AsyncIterator[Caller]:
     await caller.client.close()
 
 
+@pytest.mark.rule("N13")
 async def test_answers_find_their_questions_in_any_order(bench: Bench, caller: Caller) -> None:
     held: list[tuple[Link, Command]] = []
 
@@ -127,6 +128,7 @@ async def test_a_host_that_no_name_can_be_is_unavailable_at_once(caller: Caller)
         await caller.client.ask(f"{'x' * 70}.example:1", request(10), 5)
 
 
+@pytest.mark.rule("N13")
 async def test_a_late_answer_is_dropped_and_a_peer_that_answers_others_stays(bench: Bench, caller: Caller) -> None:
     held: list[tuple[Link, Command]] = []
     bench.heard.react = lambda link, command: (
@@ -228,6 +230,7 @@ async def test_closing_fails_what_is_outstanding(bench: Bench, caller: Caller) -
         await caller.client.ask(bench.address, request(1), 5)
 
 
+@pytest.mark.rule("N13")
 async def test_opaques_begin_again_before_they_outgrow_an_int(bench: Bench, caller: Caller) -> None:
     caller.client._opaque = MAX_OPAQUE - 1
     for _ in range(3):

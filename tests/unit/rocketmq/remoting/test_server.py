@@ -49,6 +49,7 @@ async def test_what_all_connections_sent_meanwhile_is_one_batch(bench: Bench) ->
     assert len(bench.heard.batches[0]) == 10
 
 
+@pytest.mark.rule("N12")
 async def test_what_is_too_much_for_a_turn_waits_and_others_come_between(bench: Bench) -> None:
     """All that thousands of connections had sent was once cut and handled in one turn of many seconds."""
     crowd, small = [await bench.peer() for _ in range(4)], await bench.peer()
@@ -192,6 +193,7 @@ async def test_an_answer_too_long_for_a_frame_is_code_1_and_disturbs_no_other(be
     ]
 
 
+@pytest.mark.rule("N6")
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -214,6 +216,7 @@ async def test_garbage_closes_that_connection_alone(bench: Bench, garbage: bytes
     assert bench.server.connections == 1
 
 
+@pytest.mark.rule("N6")
 @pytest.mark.real_time  # peers close one direction alone
 async def test_random_bytes_harm_nothing_and_are_reported_once_for_each_host(bench: Bench) -> None:
     seed = random.randrange(2**32)
@@ -266,6 +269,7 @@ async def test_a_peer_that_takes_nothing_costs_what_one_piece_does(bench: Bench)
     await until(lambda: bench.server.memory.unsent_bytes == 0)
 
 
+@pytest.mark.rule("N12")
 async def test_who_holds_most_is_closed_and_the_others_are_served(bench: Bench) -> None:
     await bench.restart(RemotingSettings(held_limit_bytes=24 * MIB))
     bench.heard.react = lambda link, command: link.send(command.response(0, body=bytes(int(command.fields["size"]))))
@@ -305,6 +309,7 @@ async def test_many_large_answers_of_one_read_stop_at_the_limit(bench: Bench) ->
     assert bench.server.memory.unsent_bytes == 0
 
 
+@pytest.mark.rule("N12")
 async def test_unfinished_frames_of_all_connections_have_one_bound(bench: Bench) -> None:
     """60 connections with 15 of 16 MiB of a frame once took 900 MB."""
     await bench.restart(RemotingSettings(held_limit_bytes=4 * MIB))
@@ -323,6 +328,7 @@ async def test_unfinished_frames_of_all_connections_have_one_bound(bench: Bench)
     assert len(await peers[-1].answers(1)) == 1, "whoever is not the largest goes on"
 
 
+@pytest.mark.rule("N12")
 async def test_who_takes_nothing_for_a_time_is_closed(bench: Bench) -> None:
     await bench.restart(RemotingSettings(stalled_s=0.2))
     bench.heard.react = lambda link, command: link.send(command.response(0, body=bytes(12 * MIB)))
@@ -346,6 +352,7 @@ async def test_what_waits_to_be_served_counts_until_it_is_or_its_connection_ends
     assert bench.server.memory.kept_bytes == 0
 
 
+@pytest.mark.rule("N12")
 async def test_connections_beyond_the_limit_are_refused(bench: Bench) -> None:
     await bench.restart(RemotingSettings(max_connections=2))
     first, second = await bench.peer(), await bench.peer()

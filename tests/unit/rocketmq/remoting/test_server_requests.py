@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.server_requests import MAX_IN_FLIGHT, MAX_OF_LINK, ServerRequests
 from tallystick.rocketmq.wire.remoting import Command, request
@@ -41,6 +43,7 @@ async def test_one_client_that_answers_nothing_is_asked_no_more() -> None:
     assert bench.ask(silent)
 
 
+@pytest.mark.rule("N12")
 async def test_all_clients_together_are_asked_a_bounded_number() -> None:
     bench = Bench()
     clients = [Client() for _ in range(MAX_IN_FLIGHT)]

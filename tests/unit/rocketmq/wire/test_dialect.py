@@ -119,6 +119,7 @@ def test_objects_as_keys_are_written_as_they_were_read(text: str) -> None:
     assert dialect.write(dialect.read('{{"topic":"T"}:5}')) == b'{{"topic":"T"}:5}'
 
 
+@pytest.mark.rule("N7")
 @pytest.mark.parametrize(
     "text",
     [
@@ -144,6 +145,7 @@ def test_what_is_no_text_is_refused() -> None:
 BOMB_BYTES = dialect.MAX_BYTES
 
 
+@pytest.mark.rule("N7")
 @pytest.mark.parametrize(
     "bomb",
     [

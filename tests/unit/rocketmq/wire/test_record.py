@@ -60,6 +60,7 @@ def test_an_id_is_the_last_of_the_properties(
     assert stored.encode() == expected
 
 
+@pytest.mark.rule("N7")
 @pytest.mark.parametrize("value", ["v" * 32767, "ä" * 16384])
 def test_properties_longer_than_a_record_can_hold(value: str) -> None:
     with pytest.raises(UsageError, match="too long"):
@@ -100,6 +101,7 @@ def test_compressed_bodies() -> None:
             decode_message(record(damaged, 1)).body()
 
 
+@pytest.mark.rule("N7")
 def test_a_compressed_body_does_not_grow_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tallystick.rocketmq.wire.record.MAX_BODY_BYTES", 10_000)
     assert decode_message(record(zlib.compress(bytes(10_000)), 1)).body() == bytes(10_000)
@@ -120,6 +122,7 @@ def test_noise_is_no_record_and_no_batch(noise: bytes) -> None:
         assert noise == b""
 
 
+@pytest.mark.rule("N6")
 def test_every_cut_of_a_record_and_of_a_batch_is_refused() -> None:
     whole, batch = (
         record(b"body", properties=b"a\x01b\x02"),

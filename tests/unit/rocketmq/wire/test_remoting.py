@@ -117,6 +117,7 @@ def test_one_wrong_byte_is_another_command_or_refused(command: Command, data: st
             assert seen(decode(encode(taken))) == seen(taken)
 
 
+@pytest.mark.rule("N6")
 @pytest.mark.parametrize(
     "data",
     [
@@ -165,6 +166,7 @@ def test_what_is_taken_in_parts_is_all_that_came(commands: list[Command], most: 
     assert reader.buffered_bytes == 0
 
 
+@pytest.mark.rule("N6")
 def test_a_frame_of_the_greatest_length_is_waited_for() -> None:
     reader = FrameReader()
     assert reader.take(struct.pack(">II", MAX_FRAME_BYTES - 4, 8)) == []
@@ -279,6 +281,7 @@ def loose(fields: int, *, size: int = 1, quote: bytes = b"'") -> bytes:
     return b'{"code":10,"extFields":{' + b",".join(pairs) + b"}}"
 
 
+@pytest.mark.rule("N6")
 def test_a_header_that_is_no_strict_json_has_a_bound_of_its_own() -> None:
     """One of 1 MiB took a fifth of a second of the loop, and each connection may send one."""
     assert len(decode(frame(loose(MAX_FIELDS - 3))).fields) == MAX_FIELDS - 3  # others are of the header itself
@@ -303,6 +306,7 @@ def test_fields_that_are_no_strings_have_the_same_bound() -> None:
             _ = command.fields
 
 
+@pytest.mark.rule("N6")
 def test_a_binary_header_has_a_bounded_number_of_fields() -> None:
     fields = {str(number): "x" for number in range(MAX_FIELDS + 1)}
     with pytest.raises(RemoteProtocolError, match=f"at most {MAX_FIELDS} fields"):

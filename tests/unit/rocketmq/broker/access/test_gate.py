@@ -28,6 +28,7 @@ from tallystick.rocketmq.wire.values import RequestCode
 NO_PERMISSION = 16
 
 
+@pytest.mark.rule("N3")
 async def test_n3_nothing_is_done_for_a_request_without_a_right_signature(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         broker, root = await secured(bench)
@@ -112,6 +113,7 @@ async def test_users_and_policies_are_listed_as_the_original_lists_them(tmp_path
             assert len(dialect.read_as(bytes(listed.body), list[AclInfo]) if listed.body else []) == count
 
 
+@pytest.mark.rule("N10")
 async def test_n10_secrets_are_shown_to_super_users_alone_and_to_no_log(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         broker, root = await secured(bench)
@@ -177,6 +179,7 @@ async def test_a_file_that_was_changed_is_read_again_with_two_secrets_of_a_user(
         assert await signs("two") and not await signs("one")
 
 
+@pytest.mark.rule("N2")
 async def test_n2_a_damaged_file_of_users_is_no_start_and_no_rights_without_names(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         broker, _ = await secured(bench)
@@ -297,6 +300,7 @@ async def test_white_addresses_need_no_key_where_that_is_written_out(tmp_path: P
         assert [event.kind for event in bench.told].count("request not signed") == 1
 
 
+@pytest.mark.rule("N14")
 async def test_n14_each_change_of_users_is_told_with_who_made_it(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         _, root = await secured(bench)
@@ -312,6 +316,7 @@ async def test_n14_each_change_of_users_is_told_with_who_made_it(tmp_path: Path)
         assert all(one["by"] == "root" and str(one["peer"]).startswith("127.0.0.1:") for one in told)
 
 
+@pytest.mark.rule("N12")
 async def test_n12_users_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MAX_USERS", 3)
     async with benched(tmp_path) as bench:

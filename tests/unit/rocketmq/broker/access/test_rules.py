@@ -87,6 +87,7 @@ def test_an_entry_takes_the_place_of_one_with_the_same_resource() -> None:
         EntryInfo("Topic:T", ("Pub",), ("10.0.0.1",) * 100, "Allow"),
     ],
 )
+@pytest.mark.rule("N2")
 def test_n2_an_entry_with_something_unknown_is_refused_as_a_whole(info: EntryInfo) -> None:
     """The original leaves an unknown action out: with a decision to deny, one thing less is denied."""
     with pytest.raises(UsageError):

@@ -64,6 +64,7 @@ async def is_closed(broker: Broker, data: bytes) -> bool:
         writer.close()
 
 
+@pytest.mark.rule("N5")
 async def test_n5_a_server_with_a_certificate_takes_tls_alone(tmp_path: Path, authority: Authority) -> None:
     async with benched(tmp_path) as bench:
         broker = await bench.broker(bench.settings(tls=server_tls(authority)))
@@ -105,6 +106,7 @@ async def test_a_client_must_show_a_certificate_where_it_is_asked_for(tmp_path: 
             assert served is is_served
 
 
+@pytest.mark.rule("N3")
 async def test_n3_connections_that_do_not_begin_are_few_and_short(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +152,7 @@ async def test_certificates_are_read_again_and_two_authorities_count_at_once(
         assert any(event.kind == "certificates refused" for event in bench.told)
 
 
+@pytest.mark.rule("N2")
 async def test_n2_files_of_tls_that_cannot_be_used_are_no_start(tmp_path: Path, authority: Authority) -> None:
     made = authority.certify("broken")
     async with benched(tmp_path) as bench:
@@ -168,6 +171,7 @@ async def _house(stack: AsyncExitStack, bench: Bench, tls: TlsSettings, name_tls
     return address
 
 
+@pytest.mark.rule("N5")
 async def test_n5_our_client_signs_over_tls_and_never_without_it(tmp_path: Path, authority: Authority) -> None:
     async with benched(tmp_path) as bench, AsyncExitStack() as stack:
         servers = await _house(stack, bench, server_tls(authority), server_tls(authority, "names"))
@@ -190,6 +194,7 @@ async def test_n5_our_client_signs_over_tls_and_never_without_it(tmp_path: Path,
         assert ROOT.secret_key not in repr(security) + repr(BrokerSecurity(access_key="a", secret_key=ROOT.secret_key))
 
 
+@pytest.mark.rule("N5")
 async def test_n5_a_certificate_for_another_host_is_refused_and_a_plain_server_too(
     tmp_path: Path, authority: Authority
 ) -> None:
@@ -236,6 +241,7 @@ def mutual(authority: Authority, who: str) -> TlsSettings:
     return server_tls(authority, who, trust=authority.trust, dial_certificate=made.certificate, dial_key=made.key)
 
 
+@pytest.mark.rule("N4")
 async def test_n4_a_slave_shows_its_certificate_or_is_named_by_its_address(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
