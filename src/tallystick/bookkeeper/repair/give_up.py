@@ -27,12 +27,12 @@ from tallystick.bookkeeper.metadata.lost_entries import LostTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.copying import Copying, ReadResult
-from tallystick.bookkeeper.repair.pace import Pace
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.lost_runs import Run, lost_of, with_lost, without_lost
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata
 from tallystick.errors import MetadataUnavailable, NoSuchLedger, Unavailable, UsageError
+from tallystick.runtime.pace import Pace
 
 HOLDER = "tally ledger repair --give-up"
 
