@@ -104,5 +104,4 @@ def scan_uniform(buffer: bytes) -> UniformRun | None:
 def _are_whole(run: UniformRun, buffer: bytes) -> bool:
     """Returns whether all bodies match their CRCs."""
     view, crcs, size = memoryview(buffer), run.column("body_crcs").tolist(), run.rows.shape[1]
-    bodies = zip(range(_BODY_AT, len(buffer), size), crcs, strict=True)
-    return all(crc32(view[at : at + run.body_size]) & CRC_MASK == crc for at, crc in bodies)
+    return [crc32(view[at : at + run.body_size]) & CRC_MASK for at in range(_BODY_AT, len(buffer), size)] == crcs

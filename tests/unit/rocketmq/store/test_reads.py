@@ -60,7 +60,7 @@ def test_bytes_are_limited_but_the_first_message_always_comes(shelf: Shelf) -> N
 
 
 def test_old_messages_come_in_smaller_portions() -> None:
-    shelf = Shelf(dataclasses.replace(SMALL, memory_bytes=100, memory_percent=10))
+    shelf = Shelf(dataclasses.replace(SMALL, memory_bytes=100, memory_percent=10, max_count_on_disk=8))
     shelf.send(*[b"x" * 50] * 30)
     shelf.store.reput()
     found = shelf.store.get("Topic", 0, 0, 32, 1 << 20)
@@ -107,7 +107,7 @@ def test_keys(shelf: Shelf) -> None:
     assert len(shelf.store.query("Topic", "all", 64, start + 2000, start + 3000)) in (8, 12)  # whole seconds
 
 
-@pytest.mark.parametrize(("tags", "passed"), [(frozenset([1]), 800), (None, 32)])
+@pytest.mark.parametrize(("tags", "passed"), [(frozenset([1]), 800), (None, 512)])
 def test_a_read_looks_at_no_more_of_a_queue_however_many_messages_are_asked_for(
     tags: frozenset[int] | None, passed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
