@@ -400,6 +400,7 @@ _TABLES = {
     **_kinds(
         WARNING,
         {
+            "batch in many partitions": "A batch has rows of more than 1,000 days or hours, and made a file of each.",
             "rows set aside": "Values that did not fit are in the column `_dead_letter` as they came.",
             "table not kept": "Compaction or the search for orphan files failed; it is tried again.",
         },

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COMMIT_TRIES = 20
+MANY_PARTITIONS = 1_000  # of one batch, in each of which it makes a small file
 RETRY_S = 0.1
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -159,6 +160,16 @@ class BatchWriter:
             files=len(files),
             version=version,
         )
+        partitions = len({tuple(each.partition.items()) for each in files})
+        if partitions > MANY_PARTITIONS:
+            self._events.emit(
+                "batch in many partitions",
+                table=self._target.name,
+                batch=written.batch,
+                partitions=partitions,
+                files=len(files),
+                rows=rows,
+            )
         if dead_letters:
             self._events.emit("rows set aside", table=self._target.name, batch=written.batch, rows=dead_letters)
 

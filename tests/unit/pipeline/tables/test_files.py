@@ -94,6 +94,34 @@ def test_rows_of_many_partitions_in_any_order_make_a_file_each(tmp_path: Path, m
     assert pq.read_table(tmp_path / first.path, partitioning=None).column("n").to_pylist() == [7, 27] * 4
 
 
+def test_thousands_of_partitions_make_a_file_each_and_few_handles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a backlog: each batch of rows has some of all hours. What waits in memory is what the bound says."""
+    count, most = 2_000, 8 * 1024 * 1024
+    monkeypatch.setattr(files, "MAX_BUFFERED_BYTES", most)
+    waiting: list[int] = []
+    add = files._TaskFiles.add
+
+    def counted(task_files: files._TaskFiles, partition: tuple[str | None, ...], rows: pa.RecordBatch) -> None:
+        add(task_files, partition, rows)
+        waiting.append(task_files._buffered)
+
+    monkeypatch.setattr(files._TaskFiles, "add", counted)
+    handles: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(3):
+            yield hours(count, 2)
+            handles.append(len(os.listdir("/proc/self/fd")))
+
+    before = len(os.listdir("/proc/self/fd"))
+    written = run(task(tmp_path, partitions=("event_hour",)), batches())
+    assert max(waiting) <= most and max(handles) <= before + files.MAX_OPEN_FILES + 8
+    assert [file.rows for file in written] == [6] * count
+    assert sum(1 for _ in tmp_path.rglob("*.parquet")) == count
+
+
 @pytest.mark.parametrize("bound", ["MAX_BUFFERED_BYTES", "ROW_GROUP_BYTES"])
 def test_few_files_are_open_whatever_bound_is_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str

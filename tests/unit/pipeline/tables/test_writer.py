@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -150,6 +150,17 @@ def test_a_table_is_made_and_gets_each_batch_with_its_record(bench: Bench) -> No
     assert (progress.rows, progress.dead_letters, progress.files, progress.bytes) == (6, 3, 3, 30)
     assert progress.version == str(bench.table.version)
     assert read_note(bench.checkpoint, NOTE, LastCommit) == LastCommit("memory:t", "a", 1)
+
+
+def test_a_batch_in_many_partitions_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks' files of one partition are in one."""
+    monkeypatch.setattr(module, "MANY_PARTITIONS", 3)
+    for number, count in enumerate((3, 4)):
+        frame = Frame(*(f"f{number}{n}" for n in range(2 * count)))
+        frame.files = [replace(file, partition={"event_day": str(n // 2)}) for n, file in enumerate(frame.files)]
+        bench.run(number, frame)
+    [told] = [event for event in bench.events if event.kind == "batch in many partitions"]
+    assert (told.fields["batch"], told.fields["partitions"], told.fields["files"], told.fields["rows"]) == (1, 4, 8, 16)
 
 
 def test_a_batch_that_the_table_has_is_not_written_again(bench: Bench) -> None:
