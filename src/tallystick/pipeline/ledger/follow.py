@@ -143,7 +143,7 @@ class LedgerFollower:
 
     async def _refresh(self, ledger: LedgerId, followed: _Open, *, is_patient: bool) -> None:
         """Have the end of a ledger as it is now; none of one that is deleted."""
-        context = self.bk.context
+        context, is_new = self.bk.context, followed.reader is None
         try:
             if followed.reader is None:
                 password = self.options.password_of(ledger)
@@ -161,8 +161,8 @@ class LedgerFollower:
         followed.seen_at = context.clock.now()
         reader = followed.reader
         extent = LedgerExtent(ledger, reader.metadata, reader.last_entry, reader.length)
-        end, before = LedgerEnd(extent, reader.is_closed), self._ends.get(ledger)
-        self._rounds.looked(ledger, followed.seen_at, has_news=before is None or end.entry != before.entry)
+        end, before = LedgerEnd(extent, reader.is_closed), self._ends[ledger]
+        self._rounds.looked(ledger, followed.seen_at, has_news=not is_new and end.entry != before.entry)
         if reader.is_closed:
             await self._leave(ledger)
         self._ends[ledger] = end

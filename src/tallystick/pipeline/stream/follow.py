@@ -117,7 +117,7 @@ class StreamFollower:
         news = {stream: extent for stream, extent in extents.items() if extent != seen.get(stream)}
         now = clock.now()
         for stream in extents:
-            self._rounds.looked(stream, now, has_news=stream in news)
+            self._rounds.looked(stream, now, has_news=stream in news and stream in seen)
         if news or len(extents) < len(asked) or seen.keys() != positions.keys():
             latest = {**seen, **news}
             gone = asked.keys() - extents.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import NoSuchEntry, NoSuchLedger, Unauthorized, Unavailable, UsageError
-from tallystick.pipeline import listing
+from tallystick.pipeline import listing, rounds
 from tallystick.pipeline.lag import Lag
 from tallystick.pipeline.ledger import follow
 from tallystick.pipeline.ledger.offsets import LedgerPositions
@@ -391,6 +392,27 @@ async def test_a_trigger_costs_what_is_new(
     assert await following.until_idle() == payloads(*range(21))
     assert len(looked_up) <= 3
     assert sum(len(bookie.requests) + len(bookie.requests_v3) for bookie in cluster.bookies.values()) - asked < 20
+
+
+async def test_of_many_open_ledgers_a_trigger_asks_some_in_turn(
+    cluster: SmallCluster, bk: BookKeeper, query: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "FEW", 3)
+    monkeypatch.setattr(rounds, "ROUND_S", 1e9)
+    writers = [await written(bk, number) for number in range(12)]
+    await asyncio.sleep(0.3)  # the idle writers tell their LACs
+    following = query()
+    assert sorted(await following.until_idle()) == payloads(*range(12))
+    asked = sum(len(bookie.requests_v3) for bookie in cluster.bookies.values())
+    assert not await following.trigger()
+    assert sum(len(bookie.requests_v3) for bookie in cluster.bookies.values()) - asked <= 3 * len(cluster.bookies)
+    await writers[7].append(b"new")
+    await writers[7].close()
+    await append(writers[9], 99)
+    await asyncio.sleep(0.3)
+    for _ in range(4):
+        await following.trigger()
+    assert sorted(payload for _, _, payload in following.rows[12:]) == [b"099", b"new"]
 
 
 async def test_the_lag_is_what_a_batch_leaves(bk: BookKeeper, query: Follow) -> None:

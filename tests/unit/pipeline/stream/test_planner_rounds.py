@@ -32,7 +32,6 @@ async def streams(cluster: SmallCluster) -> list[ListedStream]:
 def long_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "FEW", FEW)
     monkeypatch.setattr(rounds, "ROUND_S", 1e9)
-    monkeypatch.setattr(rounds, "BUSY_S", -1.0)
 
 
 async def started(query: Any) -> FollowingQuery:
@@ -83,11 +82,8 @@ async def test_a_stream_with_a_new_ledger_is_looked_at_at_once(streams: list[Lis
     assert following.rows[COUNT:] == values(1)
 
 
-async def test_a_busy_stream_is_looked_at_by_each_trigger(
-    streams: list[ListedStream], query: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_busy_stream_is_looked_at_by_each_trigger(streams: list[ListedStream], query: Any) -> None:
     following = await started(query)
-    monkeypatch.setattr(rounds, "BUSY_S", 1e9)
     await streams[-1].append(*entries(1))
     await streams[-1].tell_lac()
     while following.rows == values(0) * COUNT:
