@@ -14,18 +14,16 @@ from dataclasses import dataclass, field
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.cookies import MARK, START_FILE, Folder, folder_of, look
 from tallystick.bookkeeper.bookie.ledgers import Ledger, holds
-from tallystick.bookkeeper.bookie.log_index import EntryLog, Piece, index_path, load_index, log_of, log_path
+from tallystick.bookkeeper.bookie.log_index import index_path, log_of, log_path
+from tallystick.bookkeeper.bookie.log_scan import LogScan, Place
 from tallystick.bookkeeper.bookie.progress import stored_start
 from tallystick.bookkeeper.bookie.restart import StorageParts, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.bookkeeper.wire.digest import ENTRY_HEADER
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.errors import NotFound, StorageError
-from tallystick.runtime.disk import Disk, File
+from tallystick.runtime.disk import Disk
 from tallystick.runtime.rng import Random
 from tallystick.runtime.unwritten import UnwrittenDisk
-
-_IDENTITY_AT, _BODY_AT = 12, 28  # in a frame of an entry log: its ids, and its entry
 
 
 @dataclass(frozen=True)
@@ -126,67 +124,36 @@ class _Checking:
         return [log for name in names if name.endswith(".index") and (log := log_of(name)) is not None]
 
     def _log(self, log_id: int, alive: dict[LedgerId, Ledger] | None) -> None:
-        path = log_path(self._logs_dir, log_id)
         try:
-            log, pieces = load_index(self._disk, self._logs_dir, log_id)
+            scan = LogScan(self._disk, self._logs_dir, log_id)
         except StorageError as error:
             self._damaged(error.message, index_path(self._logs_dir, log_id))
             return
         self._report.entry_logs += 1
-        self._report.log_bytes += log.size
-        places = [place for piece in pieces for place in _places(piece, log_id, alive)]
-        self._report.entries += len(places)
+        self._report.log_bytes += scan.log.size
+        bad: dict[str, list[tuple[LedgerId, EntryId]]] = {}
         try:
-            file = self._disk.open(path)
-        except StorageError as error:
-            self._lost(error.message, path, ((ledger, entry) for _, ledger, entry in places))
-            return
-        try:
-            self._chunks(log, file, path, sorted(places))
+            for chunk in scan.chunks():
+                self._report.entries += sum(_counts(place, log_id, alive) for place, _ in chunk.bodies)
+                for each in chunk.bad:
+                    if _counts(each.place, log_id, alive):
+                        self._report.entries += 1
+                        bad.setdefault(each.reason, []).append((each.place.ledger, each.place.entry))
         finally:
-            file.close()
-
-    def _chunks(self, log: EntryLog, file: File, path: str, places: list[tuple[int, LedgerId, EntryId]]) -> None:
-        unreadable, others, at = list[tuple[LedgerId, EntryId]](), list[tuple[LedgerId, EntryId]](), 0
-        for number, start in enumerate(log.chunks):
-            end, chunk = log.chunk_end(number), b""
-            try:
-                chunk = log.read_chunk(file, number)
-            except StorageError as error:
-                reason = error.message
-            while at < len(places) and places[at][0] < end:
-                offset, ledger, entry = places[at]
-                at += 1
-                if not chunk:
-                    unreadable.append((ledger, entry))
-                elif not _has(chunk, offset - start, ledger, entry):
-                    others.append((ledger, entry))
-        if unreadable:
-            self._lost(reason, path, unreadable)
-        self._lost("the index says that other entries are there", path, [*others, *(each[1:] for each in places[at:])])
+            scan.close()
+        for reason, entries in bad.items():
+            self._lost(reason, log_path(self._logs_dir, log_id), entries)
 
     def _lost(self, what: str, path: str, entries: Iterable[tuple[LedgerId, EntryId]]) -> None:
         for ledger, first, last in _ranges(sorted(entries)):
             self._report.damages.append(Damage(what, path, ledger, first, last))
 
 
-def _places(piece: Piece, log_id: int, alive: dict[LedgerId, Ledger] | None) -> Iterator[tuple[int, LedgerId, EntryId]]:
-    """Yield offset and ids of the entries of a piece that this log has the newest version of."""
-    if alive is not None and not holds(alive, piece.ledger, log_id):
-        return
-    for entry, location in enumerate(piece.locations, (piece.page << index.PAGE_BITS) + piece.slot):
-        if location and (alive is None or index.get(alive[piece.ledger].pages, entry) == location):
-            yield location & index.OFFSET_MASK, piece.ledger, entry
-
-
-def _has(chunk: bytes, start: int, ledger: LedgerId, entry: EntryId) -> bool:
-    """Return whether the frame of this entry is there, and the entry in it says so, too."""
-    stop = start + 4 + int.from_bytes(chunk[start : start + 4], "big")
-    body = chunk[start + _BODY_AT : stop]
-    if stop > len(chunk) or len(body) < ENTRY_HEADER.size:
-        return False
-    ids = ledger.to_bytes(8, "big", signed=True) + entry.to_bytes(8, "big", signed=True)
-    return chunk[start + _IDENTITY_AT : start + _BODY_AT] == ids == body[: len(ids)]
+def _counts(place: Place, log_id: int, alive: dict[LedgerId, Ledger] | None) -> bool:
+    """Return whether this log has the newest version of an entry; where nobody knows, it has."""
+    if alive is None:
+        return True
+    return holds(alive, place.ledger, log_id) and index.get(alive[place.ledger].pages, place.entry) == place.location
 
 
 def _ranges(entries: list[tuple[LedgerId, EntryId]]) -> Iterator[tuple[LedgerId, EntryId, EntryId]]:
