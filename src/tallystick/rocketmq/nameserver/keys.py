@@ -25,7 +25,7 @@ def _absolute(key: str, value: str) -> str:
 
 
 def _check(texts: Mapping[str, str]) -> None:
-    refuse_strangers(texts, asks=False, remedy="")
+    refuse_strangers(texts, asks=bool(texts.get("usersFile")), remedy="name a usersFile, or ")
     refuse_readers_of(texts)
 
 
@@ -45,6 +45,8 @@ KEYS = Part(
         "supportActingMaster": Key("support_acting_master", keyfile.flag),
         "orderMessageEnable": Key("order_message", keyfile.flag),
         "returnOrderTopicConfigToBroker": Key("return_order_topics", keyfile.flag),
+        "usersFile": Key("users_file", _absolute),  # ours, as the next one
+        "allowAnonymous": Key("anonymous", keyfile.flag),
         "enableTopicList": Key("list_topics", keyfile.flag),
         "enableAllTopicList": Key("list_all_topics", keyfile.flag),
     },
@@ -60,6 +62,6 @@ SCHEMA = Schema(
     "it is none of the TLS that this name server has",
     parts={"tls": tls.KEYS},
     fixed=FIXED,
-    checked=("allowAnonymous", "metricsAllowAnonymous"),
+    checked=("metricsAllowAnonymous",),
     check=_check,
 )

@@ -9,6 +9,7 @@ from functools import partial
 
 from tallystick.codec.steps import Steps
 from tallystick.errors import UsageError
+from tallystick.rocketmq.nameserver.access import NameGate
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.live_brokers import Announcement
 from tallystick.rocketmq.nameserver.metrics import registry
@@ -17,7 +18,7 @@ from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
 from tallystick.rocketmq.nameserver.routes import RoutesCore
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.backlog import Backlog
-from tallystick.rocketmq.remoting.dispatch import Dispatch, Reply
+from tallystick.rocketmq.remoting.dispatch import Dispatch, Gate, Reply, open_gate
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refusals import Refusals
 from tallystick.rocketmq.remoting.server import RemotingServer
@@ -39,7 +40,7 @@ _CODES = frozenset(map(int, RequestCode))
 
 class NameServer:
     """``start`` it on a running loop, then ``close`` it. Raises UsageError for a damaged configuration file,
-    and for files of TLS that cannot be used."""
+    and for files of TLS and of users that cannot be used."""
 
     def __init__(self, settings: NameServerSettings, outside: Outside) -> None:
         outside = with_tls(outside, settings.tls)
@@ -53,7 +54,10 @@ class NameServer:
         self._settings, self._network, self._clock, self._events = settings, outside.network, clock, events
         self._config = KvConfig(outside.disk, settings.kv_config_path, partial(outside.workers, "tally-kv"))
         self._requests = NameRequests(self.routes, self._config, settings, clock, events)
-        self._dispatch = Dispatch(events, self._on_response)
+        gate: Gate = open_gate
+        if settings.users_file:
+            gate = NameGate(settings.users_file, clock, events, lets_unsigned_pass=settings.anonymous)
+        self._dispatch = Dispatch(events, self._on_response, gate)
         for responders in (self._requests.brokers.responders, self._requests.responders):
             self._dispatch.add({code: partial(self._in_steps, responder) for code, responder in responders.items()})
         self._dispatch.add(dict.fromkeys(CHANGES, self._change))

@@ -23,6 +23,8 @@ class NameServerSettings:
     support_acting_master: bool = False  # a read-only slave is shown as the master when there is none
     order_message: bool = False  # routes carry the topic's order configuration (orderMessageEnable)
     return_order_topics: bool = True  # so does the response to a registration (returnOrderTopicConfigToBroker)
+    users_file: str = ""  # who may ask, and who may register; empty: everybody: ours only (usersFile)
+    anonymous: bool = False  # and requests without a key pass: ours only (allowAnonymous)
     list_topics: bool = True  # lists of topics by cluster or kind are answered (enableTopicList)
     list_all_topics: bool = True  # the list of all topics is answered (enableAllTopicList)
     http_enabled: bool = False  # /metrics and /health (metricsExporterType=PROM)

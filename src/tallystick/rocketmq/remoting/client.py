@@ -21,6 +21,7 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.replays import Numbered
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.remoting import Command
@@ -45,6 +46,7 @@ class _Peer:
         self.connected = False
         self.connecting: asyncio.Task[None] | None = None
         self.pending_requests: dict[int, _PendingRequest] = {}
+        self.numbered: Numbered | None = None  # of requests that are signed
 
 
 class RemotingClient:
@@ -65,7 +67,7 @@ class RemotingClient:
         """``credentials`` returns who signs the next request."""
         self._credentials = credentials
         self._network, self._clock, self._events = outside.network, outside.clock, outside.events
-        self._settings = settings
+        self._settings, self._random = settings, outside.random
         self._on_request, self._on_lost = on_request, on_lost
         self._loop = asyncio.get_running_loop()
         self._around = Surroundings(
@@ -109,8 +111,8 @@ class RemotingClient:
 
     def ask_nowait(self, address: str, command: Command, within_s: float, done: OnResult) -> None:
         """Send a request. ``done`` is called once, on the loop, never inside this call."""
-        self._sign(command)
         peer = self._peer(address)
+        self._sign(command, peer)
         self._opaque = opaque = (self._opaque + 1) & MAX_OPAQUE
         command.opaque = opaque
         now = self._clock.now()
@@ -122,14 +124,17 @@ class RemotingClient:
 
     def tell(self, address: str, command: Command) -> None:
         """Send a request that has no response; whether it arrives is never known."""
-        self._sign(command)
+        peer = self._peer(address)
+        self._sign(command, peer)
         self._opaque = command.opaque = (self._opaque + 1) & MAX_OPAQUE
-        self._peer(address).link.send(command)
+        peer.link.send(command)
 
-    def _sign(self, command: Command) -> None:
+    def _sign(self, command: Command, peer: _Peer) -> None:
         credentials = self._credentials()
         if credentials is not None:
-            sign(command, credentials)
+            if peer.numbered is None:
+                peer.numbered = Numbered(self._random.getrandbits(64))
+            sign(command, credentials, peer.numbered.next(command.code, self._clock.wall_ms()))
 
     async def close(self) -> None:
         """End all connections; requests without a response fail as lost."""

@@ -5,8 +5,8 @@
     AccessKey    extField: the user's name
     Signature    extField: base64(HMAC-SHA1(secret, values of all other extFields in the order of their names | body))
 
-The signature covers neither the code nor the time of a request: who can read what is sent can send it again, which TLS
-prevents.
+The signature covers neither the code nor the time of a request: who can read what is sent can send it again. TLS
+prevents that, and between ours a field that the signature covers, too (``remoting/replays.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from tallystick.rocketmq.wire.remoting import Command
 
 ACCESS_KEY, SIGNATURE, SECURITY_TOKEN = "AccessKey", "Signature", "SecurityToken"
+ONCE = "tallyOnce"  # ours
 _UNSIGNED_KEY = "_UNIQUE_KEY_QUERY"  # clients up to 4.9.3 add it behind the signature
 _LAST_WITH_UNSIGNED_KEY = 399  # the version number of 4.9.3
 
@@ -31,13 +32,16 @@ class Credentials:
     security_token: str | None = field(default=None, repr=False)
 
 
-def sign(command: Command, credentials: Credentials) -> None:
-    """Add the fields that say who sends a request. Call it when all other fields and the body are in it."""
+def sign(command: Command, credentials: Credentials, once: str | None = None) -> None:
+    """Add the fields that say who sends a request. Call it when all other fields and the body are in it. ``once``: what
+    makes this request another one than any before."""
     fields = dict(command.fields)
     fields.pop(SIGNATURE, None)
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.security_token is not None:
         fields[SECURITY_TOKEN] = credentials.security_token
+    if once is not None:
+        fields[ONCE] = once
     command.ext = fields
     fields[SIGNATURE] = signature_of(signed_content(command), credentials.secret_key)
 

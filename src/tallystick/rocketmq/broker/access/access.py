@@ -46,7 +46,7 @@ class BrokerAccess:
         if access.authenticates:
             self.table = file.table
             file.ensure(*(each for each in (access.first_user, access.inner_credentials) if each is not None))
-            self._access_gate = self.gate = AccessGate(file.table, settings.cluster, access, events)
+            self._access_gate = self.gate = AccessGate(file.table, settings.cluster, access, outside.clock, events)
         self._inner_credentials = access.inner_credentials
         self._lets_unsigned_pass, self._tls = access.anonymous, settings.tls.listens
         self.requests = AccessRequests(self.table, standing, events, self._info)

@@ -14,9 +14,11 @@ from tallystick.rocketmq.broker.access.table import AccessTable, User
 from tallystick.rocketmq.broker.responses import refusal
 from tallystick.rocketmq.ha.entry import is_among
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.replays import Replays
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.signature import ACCESS_KEY, SIGNATURE, signed_content
+from tallystick.rocketmq.wire.signature import ACCESS_KEY, ONCE, SIGNATURE, signed_content
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.once import Once
 from tallystick.runtime.peer_counts import PeerCounts
@@ -31,11 +33,13 @@ class AccessGate:
     ``allowAnonymous`` requests without a key pass, as long as a cluster is being changed over, and those from
     ``whiteAddresses`` always; each host that sends some is told once."""
 
-    def __init__(self, table: AccessTable, cluster: str, settings: AccessSettings, events: Events) -> None:
-        self._table, self._cluster, self._events = table, cluster, events
+    def __init__(
+        self, table: AccessTable, cluster: str, settings: AccessSettings, clock: Clock, events: Events
+    ) -> None:
+        self._table, self._cluster, self._clock, self._events = table, cluster, clock, events
         self._authorizes, self._lets_unsigned_pass = settings.authorizes, settings.anonymous
         self._white_addresses = settings.white_addresses
-        self._reports = Once()
+        self._reports, self._replays = Once(), Replays()
         self.counts, self.peers = AccessCounts(), PeerCounts()
 
     def __call__(self, link: Link, command: Command) -> None:
@@ -96,6 +100,9 @@ class AccessGate:
         if signer is None:
             self.peers.count(link.host, "unknown", "refused")
             raise no_permission("check signature failed: the access key or its secret is not right")
+        if ONCE in fields and (why := self._replays.refusal(fields[ONCE], command.code, self._clock.wall_ms())):
+            self.peers.count(link.host, "unknown", "refused")
+            raise no_permission(why)
         user, is_old = signer
         self.peers.count(link.host, f"user {user.name}", "came")
         if is_old:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +20,14 @@ from tallystick.rocketmq.broker.access.settings import AccessSettings
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.ha.entry import read_addresses
 from tallystick.rocketmq.remoting import security
+from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.access import AclInfo, UserInfo
 from tallystick.rocketmq.wire.remoting import request
-from tallystick.rocketmq.wire.signature import SIGNATURE, Credentials, sign
+from tallystick.rocketmq.wire.signature import ONCE, SIGNATURE, Credentials, sign
 from tallystick.rocketmq.wire.values import RequestCode
+from tallystick.runtime.machine import this_machine
 
 NO_PERMISSION = 16
 
@@ -50,6 +54,29 @@ async def test_n3_nothing_is_done_for_a_request_without_a_right_signature(tmp_pa
         unknown = await peer.ask(request(29_999, {}))
         assert unknown.code == NO_PERMISSION  # not even which codes there are
         assert (await root.ask(send_command())).code == 0
+
+
+@pytest.mark.rule("N13")
+async def test_n13_a_request_of_our_client_counts_once_and_as_what_it_is(tmp_path: Path) -> None:
+    """The original's signature covers neither time nor code: of one request anybody could make another."""
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        client = RemotingClient(this_machine(), RemotingSettings(), credentials=lambda: ROOT)
+        address, sent = ":".join(map(str, broker.address)), send_command(body=b"once")
+        assert (await client.ask(address, sent, 5.0)).code == 0
+        end, peer = broker.parts.store.end, root.peer
+        assert (await peer.ask(copy(sent))).code == NO_PERMISSION
+        other = request(RequestCode.GET_BROKER_CONFIG, {})
+        await client.ask(address, other, 5.0)
+        other = copy(other)
+        other.code = RequestCode.CLEAN_UNUSED_TOPIC
+        assert (await peer.ask(other)).code == NO_PERMISSION
+        cut = copy(sent)
+        cut.ext = {name: value for name, value in sent.fields.items() if name != ONCE}
+        assert (await peer.ask(cut)).code == NO_PERMISSION  # it is signed
+        assert broker.parts.store.end == end
+        assert (await client.ask(address, sent, 5.0)).code == 0  # again by its client: another request
+        await client.close()
 
 
 async def test_refused_and_unsigned_requests_are_metrics(tmp_path: Path) -> None:
