@@ -243,3 +243,71 @@ async def test_our_client_shows_its_certificate_to_an_original_bookie(
         assert found == [payload(2, entry, 20_000) for entry in range(500)]
     finally:
         bookie.kill()
+
+
+def only(pairing: str, settings: dict[str, object]) -> dict[str, object]:
+    """The settings of TLS without a certificate of the client, or none of them."""
+    return {**settings, "tlsClientAuthentication": "false"} if pairing == "tls" else {}
+
+
+@pytest.mark.rule("N5")
+@pytest.mark.parametrize("pairing", ["tls", "sasl"])
+async def test_an_original_client_with_tls_or_sasl_alone_and_our_bookie(
+    java: Java, service: ZooKeeper, keys: Keys, tmp_path: Path, pairing: str
+) -> None:
+    uri = await service.cluster(f"ours-{pairing}")
+    users = secret_file(tmp_path / "users.toml", f'[users]\nbookkeeper = "{SECRET}"\n')
+    asks = {"authMechanisms": "sasl", "usersFile": users} if pairing == "sasl" else {}
+    bookie = KeyedBookie.ours(uri, tmp_path, settings={**only(pairing, keys.tls(keys.bookie)), **asks})
+    await bookie.start()
+    plugin = {"clientAuthProviderFactoryClass": "org.apache.bookkeeper.sasl.SASLClientProviderFactory"}
+    settings = {**only(pairing, keys.tls(keys.client)), **(plugin if pairing == "sasl" else {})}
+    threads = {"numIOThreads": 1, "numWorkerThreads": 1, "addEntryTimeoutSec": 2}
+    client = await Driver.original(java, uri, tmp_path, {**settings, **threads}, flags=keys.jaas())
+    stranger = await Driver.original(java, uri, tmp_path, dict(threads), flags=SMALL)
+    try:
+        ledger = (await client.ask("create", e=1, qw=1, qa=1))["ledger"]
+        assert (await client.ask("append", ledger=ledger, seed=1, count=50, size=2000))["last"] == "49"
+        await client.ask("close", ledger=ledger)
+        other = (await stranger.ask("create", e=1, qw=1, qa=1))["ledger"]
+        with pytest.raises(PeerError) as failed:  # neither TLS nor a key
+            await stranger.ask("append", ledger=other, seed=1, count=1, size=10)
+        assert failed.value.code in (-102, -6, -8)
+        ours = tallystick.connect(uri, settings=alone(pairing, keys))
+        async with ours as client_of_ours, client_of_ours.open_ledger(int(ledger)) as reader:
+            entries = [entry.data async for entry in reader.read(0, 49)]
+        assert entries == [payload(1, entry, 2000) for entry in range(50)]
+    finally:
+        client.kill()
+        stranger.kill()
+        bookie.kill()
+
+
+def alone(pairing: str, keys: Keys) -> ClientSettings:
+    """A client of ours with TLS or with a key, and not both."""
+    if pairing == "tls":
+        return ClientSettings(security=ClientSecurity(tls_trust=keys.authority.trust))
+    password = secret_file(keys.folder / "password-alone", SECRET)
+    return ClientSettings(security=ClientSecurity(user="bookkeeper", password_file=password, mechanisms=("sasl",)))
+
+
+@pytest.mark.rule("N5")
+@pytest.mark.parametrize("pairing", ["tls", "sasl"])
+async def test_our_client_with_tls_or_sasl_alone_and_an_original_bookie(
+    java: Java, service: ZooKeeper, keys: Keys, tmp_path: Path, pairing: str
+) -> None:
+    uri = await service.cluster(f"original-{pairing}")
+    plugin = {"bookieAuthProviderFactoryClass": "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"}
+    settings = {**only(pairing, keys.tls(keys.bookie)), **(plugin if pairing == "sasl" else {})}
+    bookie = KeyedBookie.original(java, uri, tmp_path, flags=keys.jaas(), settings={**JAVA_KEYS, **settings})
+    await bookie.start()
+    try:
+        for wire in ("auto", "v2"):
+            async with tallystick.connect(uri, settings=replace(alone(pairing, keys), wire=wire)) as client:
+                async with client.create_ledger(1, write_quorum=1, ack_quorum=1) as writer:
+                    await writer.append_batch(payload(2, entry, 2000) for entry in range(50))
+                async with client.open_ledger(writer.id) as reader:
+                    entries = [entry.data async for entry in reader.read(0, 49)]
+            assert entries == [payload(2, entry, 2000) for entry in range(50)]
+    finally:
+        bookie.kill()
