@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from tallystick.bookkeeper.bookie.bookie import Bookie
     from tallystick.bookkeeper.bookie.config import BookieSettings
     from tallystick.bookkeeper.bookie.limbo_bookie import LimboBookie
+    from tallystick.bookkeeper.bookie.own_copies import OwnCopies
     from tallystick.bookkeeper.repair.autorecovery import AutoRecovery
     from tallystick.bookkeeper.repair.keys import AutoRecoverySettings
     from tallystick.bookkeeper.repair.settings import RepairSettings
     from tallystick.rocketmq.broker.settings import BrokerSettings
     from tallystick.rocketmq.nameserver.settings import NameServerSettings
+    from tallystick.runtime.pace import Pace
 
 _EXIT_CODES: tuple[tuple[type[TallyError], int], ...] = (
     (UsageError, 1),
@@ -115,13 +117,15 @@ async def _bookie(settings: BookieSettings, repair: RepairSettings | None, outsi
 
     if not settings.keep_alive:
         outside = without_keep_alive(outside)
-    bookie = await start_bookie(settings, outside, fill=_fill, rejoin=rejoin)
+    bookie = await start_bookie(settings, outside, fill=_fill, mend=_mend, rejoin=rejoin)
     http = f" http={_host_port(bookie.http_address)}" if bookie.http_address else ""
     ready = f"ready bookie={bookie.id} address={_host_port(bookie.address)}{http}"
     if repair is None:
         return Server(ready, bookie.failure, bookie.stop)
     try:
-        running = await _start_repair(settings.metadata_uri, bookie.id, repair, outside, settings.session_timeout_s)
+        running = await _start_repair(
+            settings.metadata_uri, bookie.id, repair, outside, settings.session_timeout_s, bookie.repair_pace
+        )
     except BaseException:
         await bookie.stop()
         raise
@@ -139,11 +143,16 @@ def _both(ready: str, bookie: Bookie, repair: AutoRecovery) -> Server:
 
 
 async def _start_repair(
-    uri: str, name: str, settings: RepairSettings, outside: Outside, session_timeout_s: float
+    uri: str,
+    name: str,
+    settings: RepairSettings,
+    outside: Outside,
+    session_timeout_s: float,
+    within: Pace | None = None,
 ) -> AutoRecovery:
     from tallystick.bookkeeper.repair.autorecovery import AutoRecovery
 
-    return await AutoRecovery.start(uri, name, settings, outside, session_timeout_s=session_timeout_s)
+    return await AutoRecovery.start(uri, name, settings, outside, session_timeout_s=session_timeout_s, within=within)
 
 
 async def _fill(bookie: LimboBookie) -> None:
@@ -151,6 +160,16 @@ async def _fill(bookie: LimboBookie) -> None:
     from tallystick.bookkeeper.repair.fill import fill
 
     await fill(bookie)
+
+
+async def _mend(own: OwnCopies) -> None:
+    """Load the ledgers' client only where a bookie has damaged entries."""
+    while not len(own.damages):
+        await own.damages.added.wait()
+        own.damages.added.clear()
+    from tallystick.bookkeeper.repair.mend import mend
+
+    await mend(own)
 
 
 async def _autorecovery(settings: AutoRecoverySettings, outside: Outside) -> Server:

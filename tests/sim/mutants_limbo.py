@@ -100,9 +100,9 @@ LIMBO_MUTANTS = (
     ),
     _planted(
         "a bad copy is stored",
-        REPAIR + "fill.py",
-        "                digest.decode(ledger, entry, data)\n",
-        "                pass\n",
+        REPAIR + "copying.py",
+        "                self._digest.decode(self._ledger, entry, stored)\n",
+        "",
         _FILL + "test_fill.py",
     ),
     _planted(

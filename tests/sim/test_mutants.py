@@ -22,6 +22,7 @@ from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_limbo import LIMBO_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_repair import REPAIR_MUTANTS
+from sim.mutants_scrub import SCRUB_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
 from sim.mutants_sinks import SINK_MUTANTS
 from sim.mutants_stream_shells import STREAM_SHELL_MUTANTS
@@ -58,6 +59,7 @@ ALL = (
     *EDGE_MUTANTS,
     *REPAIR_MUTANTS,
     *COMPACTION_MUTANTS,
+    *SCRUB_MUTANTS,
 )
 
 

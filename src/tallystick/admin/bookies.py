@@ -14,7 +14,7 @@ from tallystick.bookkeeper.bookie.check import CheckReport, check_bookie
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.bookie.drains import DrainFile
-from tallystick.bookkeeper.bookie.listing import DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD
+from tallystick.bookkeeper.bookie.listing import DAMAGED, DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD, SCRUB
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment, RegisteredBookies, Versioned
@@ -39,6 +39,10 @@ _LIMBO = (
     "its disk may lack entries: it fetches those of closed ledgers from the other replicas, and denies nothing until "
     "then; ledgers that are open leave limbo when they are closed"
 )
+_DAMAGED = (
+    "entries on its disk cannot be read: it fetches them from the other replicas; its log names them, and why if none "
+    "has them"
+)
 
 
 class BookiePresence(enum.Enum):
@@ -47,6 +51,15 @@ class BookiePresence(enum.Enum):
     WRITABLE = "writable"
     READ_ONLY = "read-only"
     DOWN = "down"
+
+
+@dataclass(frozen=True)
+class ScrubStatus:
+    """A bookie's reading of all that it stores; times in milliseconds since 1970, 0: none."""
+
+    percent: int  # of this round; 100 between two
+    ended_ms: int  # the last one
+    ends_ms: int  # this one, at its pace
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,19 @@ class BookieStatus:
     def ledgers_in_limbo(self) -> int:
         """Of how many ledgers it may lack entries, and denies nothing; 0 also when it is down."""
         return self.number(LIMBO)
+
+    @property
+    def entries_damaged(self) -> int:
+        """How many entries it stores and cannot read, as far as it noticed; 0 also when it is down."""
+        return self.number(DAMAGED)
+
+    @property
+    def scrub(self) -> ScrubStatus | None:
+        """How far it is with reading all that it stores; None when it does not say."""
+        words = self.info.properties.get(SCRUB, "").split() if self.info else []
+        if len(words) != 3 or not all(word.isdecimal() for word in words):
+            return None
+        return ScrubStatus(*map(int, words))
 
     @property
     def is_drained(self) -> bool:
@@ -118,6 +144,8 @@ async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetail
         problem = _AHEAD
     elif problem is None and bookie.ledgers_in_limbo:
         problem = _LIMBO
+    elif problem is None and bookie.entries_damaged:
+        problem = _DAMAGED
     stored_cookie = cookie.decode(cookie_node.value) if cookie_node else None
     return BookieDetails(bookie, stored_cookie, answers_ms, problem, space)
 

@@ -59,10 +59,12 @@ class ClusterAudit:
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """What an operator wants to know first. ``limbo``: by bookie how many ledgers it does not know what it has of."""
+    """What an operator wants to know first. ``limbo``: by bookie how many ledgers it does not know what it has of;
+    ``damaged``: how many entries it stores and cannot read."""
 
     bookies: tuple[BookieStatus, ...]
     limbo: Mapping[BookieId, int]
+    damaged: Mapping[BookieId, int]
     repair: RepairStatus
 
     @property
@@ -70,7 +72,8 @@ class ClusterStatus:
         """Whether every bookie serves, every ledger has its copies, and repair may work."""
         are_up = all(bookie.registered is BookiePresence.WRITABLE for bookie in self.bookies)
         repair = self.repair
-        return are_up and not self.limbo and repair.is_enabled and not (repair.marks or repair.lost or repair.findings)
+        knows_all = not self.limbo and not self.damaged
+        return are_up and knows_all and repair.is_enabled and not (repair.marks or repair.lost or repair.findings)
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ async def cluster_status(uri: str) -> ClusterStatus:
         repair = await _status(driver)
         bookies = await list_bookies(driver)
     limbo = {bookie.id: number for bookie in bookies if (number := bookie.number(LIMBO))}
-    return ClusterStatus(tuple(bookies), limbo, repair)
+    damaged = {bookie.id: number for bookie in bookies if (number := bookie.entries_damaged)}
+    return ClusterStatus(tuple(bookies), limbo, damaged, repair)
 
 
 async def cluster_audit(uri: str, progress: Callable[[int], None]) -> ClusterAudit:

@@ -65,6 +65,12 @@ def list_(*, service: MetadataOption = SERVICE, json: Json = False) -> None:
     output.rows(rows, json=json, empty="no bookie has joined this cluster")
 
 
+def _moment(milliseconds: int) -> str | None:
+    from tallystick.cli import times
+
+    return times.shown(milliseconds) if milliseconds else None
+
+
 def _row(bookie: BookieStatus) -> dict[str, Any]:
     address = bookie.info.address if bookie.info else None
     return {
@@ -105,6 +111,11 @@ def info(
         row["ledgers_ahead"] = details.bookie.ledgers_ahead
     if details.bookie.ledgers_in_limbo:
         row["limbo"] = details.bookie.ledgers_in_limbo
+    if details.bookie.entries_damaged:
+        row["damaged"] = details.bookie.entries_damaged
+    if (scrub := details.bookie.scrub) is not None:
+        row["scrub_percent"] = scrub.percent
+        row["scrub_ended"], row["scrub_ends"] = _moment(scrub.ended_ms), _moment(scrub.ends_ms)
     row["answers_ms"] = None if details.answers_ms is None else round(details.answers_ms, 1)
     if details.space is not None:
         row["free_bytes"], row["total_bytes"] = details.space.free_bytes, details.space.total_bytes

@@ -61,6 +61,7 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
             "well": found.is_well,
             "bookies": by_state,
             "limbo": dict(found.limbo),
+            "damaged": dict(found.damaged),
             "repair_enabled": found.repair.is_enabled,
             "auditor": found.repair.auditor,
             "under_replicated": len(found.repair.marks),

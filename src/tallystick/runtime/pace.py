@@ -8,14 +8,16 @@ from tallystick.runtime.clock import Clock
 
 
 class Pace:
-    """Lets so much pass by the second; 0 is no limit."""
+    """Lets so much pass by the second; 0 is no limit. What is spent counts in the pace that it is ``within``, too."""
 
-    def __init__(self, clock: Clock, per_s: float) -> None:
-        self._clock, self._per_s = clock, per_s
+    def __init__(self, clock: Clock, per_s: float, *, within: Pace | None = None) -> None:
+        self._clock, self._per_s, self._within = clock, per_s, within
         self._free_at = clock.now()
 
     async def spend(self, size: int) -> None:
         """Return when what was done just now is paid for: whoever comes next waits for it, too."""
+        if self._within is not None:
+            await self._within.spend(size)
         if not self._per_s:
             return
         now = self._clock.now()

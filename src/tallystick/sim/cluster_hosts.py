@@ -13,6 +13,7 @@ from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.repair.fill import fill
+from tallystick.bookkeeper.repair.mend import mend
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError
@@ -123,7 +124,9 @@ class BookieHost(Host[BookieWorld]):
 
         outside = self._outside(process, self._on_event)
         try:
-            starting = start_bookie(self._settings, outside, SETTINGS, connect, fill=fill, rejoin=self.rejoins)
+            starting = start_bookie(
+                self._settings, outside, SETTINGS, connect, fill=fill, mend=mend, rejoin=self.rejoins
+            )
             bookie = self.bookie = await starting
             self.rejoins = False
         except Exception as error:

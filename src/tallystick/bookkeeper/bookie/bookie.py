@@ -19,7 +19,7 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tallystick.bookkeeper.bookie.address import Address, wait_for_address
 from tallystick.bookkeeper.bookie.collection import GarbageCollection
@@ -30,15 +30,17 @@ from tallystick.bookkeeper.bookie.drains import DrainFile
 from tallystick.bookkeeper.bookie.front import Behind, open_front
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.handshakes import Handshakes
-from tallystick.bookkeeper.bookie.limbo_bookie import Fill, LimboBookie
+from tallystick.bookkeeper.bookie.limbo_bookie import Fill, LimboBookie, Mend
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.listing import Listing, with_properties
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
+from tallystick.bookkeeper.bookie.own_copies import OwnCopies
 from tallystick.bookkeeper.bookie.own_disk import OwnDisk
 from tallystick.bookkeeper.bookie.ports import BookiePorts
 from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
+from tallystick.bookkeeper.bookie.scrubber import Scrubber
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import BookieUpkeep
@@ -53,6 +55,8 @@ from tallystick.runtime.outside import Outside
 from tallystick.runtime.pace import Pace
 from tallystick.runtime.tasks import watch
 
+Copies = TypeVar("Copies", bound=OwnCopies)
+
 
 async def start_bookie(
     settings: BookieSettings,
@@ -61,16 +65,17 @@ async def start_bookie(
     connect: Connect = open_driver,
     *,
     fill: Fill | None = None,
+    mend: Mend | None = None,
     rejoin: bool = False,
 ) -> Bookie:
     """Start a bookie: it is registered and serves; ``stop`` it. ``connect`` opens the metadata that the settings name.
 
     ``rejoin``: its disk is empty, or older than what it acknowledged: all its ledgers are in limbo until ``fill`` has
-    fetched what lacks. Without one they stay so.
+    fetched what lacks. Without one they stay so. ``mend`` makes entries good that cannot be read, from other replicas.
 
     Raises UsageError (settings, folder in use, port), InvalidCookie, StorageError, MetadataError.
     """
-    bookie = Bookie(settings, outside, storage or StorageSettings(), connect, fill)
+    bookie = Bookie(settings, outside, storage or StorageSettings(), connect, fill, mend)
     try:
         await bookie._start(rejoin=rejoin)
     except BaseException:
@@ -90,9 +95,11 @@ class Bookie:
         storage_settings: StorageSettings,
         connect: Connect,
         fill: Fill | None,
+        mend: Mend | None = None,
     ) -> None:
         self._settings, self._outside, self._storage_settings = settings, outside, storage_settings
-        self._connect, self._fill = connect, fill
+        self._connect, self._fill, self._mend = connect, fill, mend
+        self.repair_pace = Pace(outside.clock, settings.fill_bytes_per_s)  # of all that its process fetches for repair
         self._addresses = addresses_of(settings)
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._tasks: list[asyncio.Task[None]] = []
@@ -102,6 +109,7 @@ class Bookie:
         self.guard = DiskGuard(
             settings.disk_usage_threshold, settings.high_priority_spare_bytes, warn=settings.disk_usage_warn_threshold
         )
+        self.scrubber: Scrubber | None = None
         self._peers: Handshakes | None = None
         self._drain = DrainFile(outside.disk, settings.ledger_dir)
         self._recent = RecentAdds()
@@ -157,22 +165,27 @@ class Bookie:
         self._begin(own_disk.progress.says(lambda: self.storage.synced_commit))
         self._begin(listing.ended())
         if self._fill is not None and self.storage.limbo:
-            self._begin(self._fill(self._limbo_bookie()))
+            self._begin(self._fill(self._copies(LimboBookie)))
+        if settings.scrub_bytes_per_s:
+            self.scrubber = self._open_scrubber()
+            self._begin(self.scrubber.run())
+        if self._mend is not None:
+            self._begin(self._mend(self._copies(OwnCopies)))
 
     async def _say_the_end(self, progress: ProgressRecord) -> None:
         """Say how far the disk is when nothing is written to it any more."""
         if self._clean:
             await progress.say(self.storage.synced_commit)
 
-    def _limbo_bookie(self) -> LimboBookie:
+    def _copies(self, kind: type[Copies]) -> Copies:
         worker = self._outside.workers("tally-fill")
         self._stack.callback(worker.close)
-        return LimboBookie(
+        return kind(
             self.id,
             self.driver,
             self._outside,
             instance=stored_instance(self._outside.disk, self._settings.ledger_dir),
-            bytes_per_s=self._settings.fill_bytes_per_s,
+            pace=self.repair_pace,
             storage=self.storage,
             service=self._service,
             committer=self.committer,
@@ -182,9 +195,32 @@ class Bookie:
             changed=self._show_limbo,
         )
 
+    def _open_scrubber(self) -> Scrubber:
+        worker = self._outside.workers("tally-scrub")
+        self._stack.callback(worker.close)
+        folder = folder_of(self._settings.ledger_dir)
+        return Scrubber(
+            self.storage,
+            self.driver,
+            disk=self._outside.disk,
+            folder=folder,
+            logs_folder=os.path.join(folder, "ledgers"),
+            bytes_per_s=self._settings.scrub_bytes_per_s,
+            worker=worker,
+            clock=self._outside.clock,
+            counts=self.counts,
+            events=self._outside.events,
+            show=self._show_scrub,
+        )
+
+    def _show_scrub(self) -> None:
+        if self._listing is not None and self.scrubber is not None:
+            self._listing.scrubbed(self.scrubber.progress.shown(self.scrubber.ends_ms), len(self.storage.damages))
+
     def _show_limbo(self) -> None:
         if self._listing is not None:
             self._listing.in_limbo(len(self.storage.limbo))
+            self._listing.damaged(len(self.storage.damages))
 
     def _lock_folders(self) -> None:
         for folder in self._folders:

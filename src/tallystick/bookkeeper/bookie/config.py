@@ -48,7 +48,8 @@ class BookieSettings:
     high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
     compaction_bytes_per_s: int = 16 * MIB  # copied when entry logs are rewritten
     compaction_entries_per_s: int = 50_000  # and at most so many entries
-    fill_bytes_per_s: int = 32 * MIB  # fetched from other replicas for ledgers in limbo
+    fill_bytes_per_s: int = 32 * MIB  # fetched from other replicas for ledgers in limbo and for damaged entries
+    scrub_bytes_per_s: int = 16 * MIB  # of entry logs that are read for damage; 0: none
     auto_recovery: bool = False  # an auditor and a replicator run in its process
     http_enabled: bool = False
     http_host: str = "127.0.0.1"
@@ -92,6 +93,8 @@ class BookieSettings:
         ):
             if number <= 0:
                 raise UsageError(f"{name} must be above 0", value=number)
+        if self.scrub_bytes_per_s < 0:
+            raise UsageError("scrubBytesPerSecond is not below 0", value=self.scrub_bytes_per_s)
         if not 1024 <= self.max_frame_bytes < 1 << 31:
             raise UsageError("nettyMaxFrameSizeBytes lies between 1 KiB and 2 GiB", value=self.max_frame_bytes)
 

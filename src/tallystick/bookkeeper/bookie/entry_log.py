@@ -212,6 +212,12 @@ class EntryLogs:
             self._chunks.move_to_end(key)
         return chunk, offset - log.chunks[number]
 
+    def forget_chunk(self, location: index.Location) -> None:
+        """Read the chunk of a location from the disk next time."""
+        if (log := self.logs.get(location >> index.OFFSET_BITS)) is not None:
+            chunk = self._chunks.pop((log.id, log.chunk_of(location & index.OFFSET_MASK)), b"")
+            self._cached_bytes -= len(chunk)
+
     def _file(self, log_id: int) -> File:
         file = self._files.get(log_id)
         if file is None:

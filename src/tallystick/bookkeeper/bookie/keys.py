@@ -68,6 +68,7 @@ KEYS = Part(
         "compactionRateByBytes": Key("compaction_bytes_per_s", keyfile.integer),
         "compactionRateByEntries": Key("compaction_entries_per_s", keyfile.integer),
         "limboFillBytesPerSecond": Key("fill_bytes_per_s", keyfile.integer),
+        "scrubBytesPerSecond": Key("scrub_bytes_per_s", keyfile.integer),
         "autoRecoveryDaemonEnabled": Key("auto_recovery", keyfile.flag),
         "httpServerEnabled": Key("http_enabled", keyfile.flag),
         "httpServerHost": Key("http_host", keyfile.text),

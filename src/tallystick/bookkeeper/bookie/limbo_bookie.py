@@ -1,67 +1,18 @@
-"""What fills a bookie that has ledgers in limbo sees of it. It reads other bookies, so it is above both (``Fill``)."""
+"""What fills a bookie that has ledgers in limbo sees of it (``Fill``)."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
-from tallystick.bookkeeper.bookie.committer import Committer
-from tallystick.bookkeeper.bookie.look import Verdict
-from tallystick.bookkeeper.bookie.metrics import Counts
-from tallystick.bookkeeper.bookie.service import AddEntryRequest, AfterLook, Service
-from tallystick.bookkeeper.bookie.state import UNKNOWN
-from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.metadata.driver import MetadataDriver
-from tallystick.bookkeeper.metadata.store import Creation
-from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
-from tallystick.errors import StorageError, Unauthorized, Unavailable
-from tallystick.runtime.outside import Outside
-from tallystick.runtime.worker import Worker
+from tallystick.bookkeeper.bookie.own_copies import OwnCopies
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 
 T = TypeVar("T")
 
 
-class _Heard:
-    """Hear once of the committer: a commit is synced, or it has room again."""
-
-    def __init__(self) -> None:
-        self.done = asyncio.get_running_loop().create_future()
-
-    def deliver(self, responses: Sequence[bytes]) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def resume(self) -> None:
-        self.deliver(())
-
-
-class LimboBookie:
+class LimboBookie(OwnCopies):
     """Store entries in place, and let ledgers leave limbo; on the loop of the bookie."""
-
-    def __init__(
-        self,
-        bookie: BookieId,
-        driver: MetadataDriver,
-        outside: Outside,
-        *,
-        instance: str,
-        bytes_per_s: float,
-        storage: Storage,
-        service: Service,
-        committer: Committer,
-        worker: Worker,
-        counts: Counts,
-        look_at: Callable[[LedgerId], None],
-        changed: Callable[[], None],
-    ) -> None:
-        """``look_at`` orders a look at a ledger's metadata; ``changed`` hears that ledgers have left limbo.
-        ``bytes_per_s`` bounds what is fetched, ``instance`` is the cluster."""
-        self.bookie, self.driver, self.outside = bookie, driver, outside
-        self.instance, self.bytes_per_s = instance, bytes_per_s
-        self._storage, self._service, self._committer, self._worker = storage, service, committer, worker
-        self._counts, self._look_at, self._changed = counts, look_at, changed
 
     def ledgers(self) -> list[LedgerId]:
         """Return the ledgers in limbo."""
@@ -72,44 +23,10 @@ class LimboBookie:
         ids = self._storage.stored_ids(ledger)
         return await self._worker.run(lambda: compared(() if ids is None else ids.runs()))
 
-    def identify(self, ledger: LedgerId, creation: Creation) -> None:
-        """Take the creation of a ledger's metadata. Raises Unavailable while what is stored here is another ledger's,
-        which had the id before: it is deleted first."""
-        identity = self._storage.identities.identity(ledger)
-        if identity is not None and (identity.deleted or identity.creation not in (UNKNOWN, creation)):
-            self._look_at(ledger)
-            raise Unavailable("another ledger had this id here, and is deleted first", ledger=ledger)
-        self._storage.identities.note(ledger, creation)
-
     async def store(self, ledger: LedgerId, key: bytes, entries: Sequence[tuple[EntryId, bytes]]) -> None:
-        """Store entries, each with its header and digest, and wait until they are synced.
-
-        Raises Unavailable while the disk takes none, Unauthorized if the ledger is stored under another key,
-        StorageError.
-        """
-        while self._committer.congested:
-            room = _Heard()
-            self._committer.block(room)
-            await room.done
-        for entry, body in entries:
-            # The metadata was read just now, so that nothing waits for another look.
-            add = AddEntryRequest(ledger, entry, key, body, recovery=True, high_priority=True)
-            response = self._service.add(add, Verdict.ADMIT)
-            assert not isinstance(response, AfterLook), "it came with a verdict"
-            if response.code == Code.UNAUTHORIZED:
-                raise Unauthorized("it is stored here with another password", ledger=ledger)
-            if response.code == Code.READ_ONLY:
-                raise Unavailable("the disk takes no entries", ledger=ledger)
-            if response.code != Code.OK:
-                raise StorageError(f"an entry was not taken: {response.code.name}", ledger=ledger, entry=entry)
-            self._counts.filled_entries += 1
-            self._counts.filled_bytes += len(body)
-        await self._synced()
-
-    async def _synced(self) -> None:
-        durable = _Heard()
-        self._committer.hold(durable, [b""], self._storage.newest_commit)
-        await durable.done
+        await super().store(ledger, key, entries)
+        self.counts.filled_entries += len(entries)
+        self.counts.filled_bytes += sum(len(body) for _, body in entries)
 
     def leave(self, ledgers: Sequence[LedgerId]) -> None:
         """Let ledgers leave limbo: all that is placed here of them is synced, or nothing is placed here."""
@@ -119,3 +36,4 @@ class LimboBookie:
 
 
 Fill = Callable[[LimboBookie], Coroutine[Any, Any, None]]  # ends when no ledger is in limbo any more
+Mend = Callable[[OwnCopies], Coroutine[Any, Any, None]]  # endless: makes damaged entries good

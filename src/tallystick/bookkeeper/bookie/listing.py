@@ -16,6 +16,8 @@ from tallystick.runtime.events import Events
 
 _RETRY_S = 1.0
 DELETIONS_WAITING, LEDGERS_AHEAD = "deletionsWaiting", "ledgersAhead"  # properties of the registration
+DAMAGED = "damaged"  # how many entries are stored there and cannot be read
+SCRUB = "scrub"  # ``ScrubProgress.shown``
 DRAINED = "drained"  # "true": read-only by hand
 
 
@@ -51,6 +53,14 @@ class Listing:
     def in_limbo(self, count: int) -> None:
         """Show of how many ledgers the bookie may lack entries."""
         self._show({LIMBO: str(count or "")})
+
+    def damaged(self, count: int) -> None:
+        """Show how many entries are stored and cannot be read."""
+        self._show({DAMAGED: str(count or "")})
+
+    def scrubbed(self, progress: str, damaged: int) -> None:
+        """Show how far the scrub is, and how many entries cannot be read."""
+        self._show({SCRUB: progress, DAMAGED: str(damaged or "")})
 
     def drained(self) -> None:
         """Show whether the bookie is drained, and be listed so."""

@@ -68,6 +68,10 @@ class Counts:
     ledgers_ahead: int = 0  # now
     filled_entries: int = 0
     filled_bytes: int = 0
+    scrubs: int = 0
+    scrub_bytes: int = 0
+    scrub_damaged: int = 0
+    scrub_mended: int = 0
     malformed: int = 0
     handshakes_failed: int = 0
     handshakes_refused: int = 0
@@ -179,6 +183,14 @@ def _storage(view: View) -> Iterator[Metric]:
     text = "Entries fetched from other replicas for ledgers in limbo"
     yield CounterMetricFamily("bookie_filled_entries_total", text, view.counts.filled_entries)
     yield CounterMetricFamily("bookie_filled_bytes_total", "Bytes of these", view.counts.filled_bytes)
+    yield GaugeMetricFamily("bookie_entries_damaged", "Entries stored that cannot be read now", stats.entries_damaged)
+    for name, text, count in (
+        ("bookie_scrubs_total", "Rounds in which all that is stored was read", view.counts.scrubs),
+        ("bookie_scrub_bytes_total", "Bytes read and compared by them", view.counts.scrub_bytes),
+        ("bookie_scrub_damaged_total", "Entries that they found damaged", view.counts.scrub_damaged),
+        ("bookie_mended_total", "Damaged entries made good from other replicas", view.counts.scrub_mended),
+    ):
+        yield CounterMetricFamily(name, text, count)
     yield CounterMetricFamily("bookie_checkpoints_total", "Checkpoints written", view.counts.checkpoints)
 
 

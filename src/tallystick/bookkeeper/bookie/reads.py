@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from tallystick.bookkeeper.bookie import index
+from tallystick.bookkeeper.bookie.damages import Damages
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import MemTables
@@ -31,8 +32,15 @@ _NONE = (b"", 0)
 class EntryReads:
     """Read entries; the methods are those of ``Storage``."""
 
-    def __init__(self, ledgers: Ledgers, tables: MemTables, logs: EntryLogs, clock: Clock) -> None:
-        self._ledgers, self._tables, self._logs, self._clock = ledgers, tables, logs, clock
+    def __init__(self, ledgers: Ledgers, tables: MemTables, logs: EntryLogs, clock: Clock, damages: Damages) -> None:
+        self._ledgers, self._tables, self._logs, self._clock, self._damages = ledgers, tables, logs, clock, damages
+
+    def location(self, ledger: LedgerId, entry: EntryId) -> index.Location:
+        """Return where in an entry log an entry is, 0 if it is in memory or nowhere."""
+        held_ledger = self._ledgers.alive.get(ledger)
+        if held_ledger is None or any(table.find(ledger, entry) for table in self._tables.newest_first()):
+            return 0
+        return index.get(held_ledger.pages, entry)
 
     def read(self, ledger: LedgerId, entry: EntryId) -> tuple[Code, bytes]:
         if ledger < 0 or entry < NO_ENTRY:
@@ -53,6 +61,7 @@ class EntryReads:
         try:
             return Code.OK, self._logs.entry(location, ledger, entry)
         except StorageError:
+            self._damages.add(ledger, entry)
             return Code.IO_ERROR, b""
 
     def read_frames(self, ledger: LedgerId, entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:

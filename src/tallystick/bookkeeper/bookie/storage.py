@@ -17,12 +17,14 @@ what is on the disk). After DiskFull the same commit may be tried again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.checkpoints import Checkpoints
+from tallystick.bookkeeper.bookie.damages import Damages
 from tallystick.bookkeeper.bookie.identities import LedgerIdentities
+from tallystick.bookkeeper.bookie.index import Location
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
 from tallystick.bookkeeper.bookie.reads import EntryReads
@@ -55,6 +57,7 @@ class StorageStats:
     damaged_logs: int  # entry logs that could not be read when they were to be rewritten
     fences_without_entries: int = 0  # ledgers that are fenced and of which no entry is stored
     ledgers_in_limbo: int = 0
+    entries_damaged: int = 0  # stored, and unreadable as far as somebody noticed
     deletion_bytes: int = 0  # given back since the start: by logs without a live ledger
     compaction_bytes: int = 0  # and by rewriting
     compactions: int = 0  # new logs in the place of others
@@ -77,7 +80,8 @@ class Storage:
             taken_commit=lambda: self._number,
             newest_commit=lambda: self.newest_commit,
         )
-        self._reads = EntryReads(self._ledgers, self._tables, self._logs, clock)
+        self.damages = Damages()
+        self._reads = EntryReads(self._ledgers, self._tables, self._logs, clock, self.damages)
         self.identities = LedgerIdentities(self._ledgers, self._stage)
         self.limbo = self._ledgers.limbo  # what has left it is ``filled``
         self._staged: list[Buffer] = []
@@ -260,6 +264,32 @@ class Storage:
         held_ledger = self._ledgers.alive.get(ledger)
         return NO_ENTRY if held_ledger is None else held_ledger.last
 
+    # Loop: what a scrub asks.
+
+    def log_ids(self) -> Collection[int]:
+        """Return the entry logs that count."""
+        return self._logs.logs.keys()
+
+    def is_at(self, ledger: LedgerId, entry: EntryId, location: Location) -> bool:
+        """Return whether an entry is read from this place, and from nowhere newer."""
+        return self._reads.location(ledger, entry) == location
+
+    def read_from_disk(self, ledger: LedgerId, entry: EntryId) -> tuple[Code, bytes]:
+        """Read an entry as ``read`` does, but not what was read of its entry log before."""
+        if location := self._reads.location(ledger, entry):
+            self._logs.forget_chunk(location)
+        return self.read(ledger, entry)
+
+    def has_creation(self, ledger: LedgerId, creation: Creation) -> bool:
+        """Return whether this is the ledger that is stored here, as far as that is known."""
+        identity = self.identities.identity(ledger)
+        return identity is not None and not identity.deleted and identity.creation in (UNKNOWN, creation)
+
+    def settle(self, ledger: LedgerId, entries: Iterable[EntryId]) -> None:
+        """Entries that were damaged can be read again, or nobody needs them: what could not be rewritten may be now."""
+        self.damages.settle(ledger, entries)
+        self.checkpoints.damaged.clear()
+
     def stats(self) -> StorageStats:
         tables, logs = list(self._tables.newest_first()), self._logs.logs.values()
         return StorageStats(
@@ -272,6 +302,7 @@ class Storage:
             damaged_logs=len(self.checkpoints.damaged),
             fences_without_entries=self.fences_without_entries,
             ledgers_in_limbo=len(self.limbo),
+            entries_damaged=len(self.damages),
             deletion_bytes=self.checkpoints.reclaimed_space.deletion,
             compaction_bytes=self.checkpoints.reclaimed_space.compaction,
             compactions=self.checkpoints.reclaimed_space.compactions,

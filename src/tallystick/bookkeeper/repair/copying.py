@@ -22,6 +22,7 @@ from tallystick.errors import BookieUnavailable, DigestMismatch
 from tallystick.runtime.pace import Pace
 
 FIRST_ENTRIES = 4
+TURN_BYTES = 1024 * 1024  # whose digests are checked in one turn of the loop: a few milliseconds
 
 
 @dataclass
@@ -52,7 +53,9 @@ class Copying:
         metadata: LedgerMetadata,
         settings: RepairSettings,
         pace: Pace,
+        tell_bad: Callable[[LedgerId, EntryId, BookieId, str], None] = lambda ledger, entry, bookie, reason: None,
     ) -> None:
+        self._tell_bad = tell_bad  # hears of copies that do not match their digest
         self._bookies, self._ledger, self._settings, self._pace = bookies, ledger, settings, pace
         self._digest = Digest.of(metadata.digest_type, metadata.password)
         self._key = master_key(metadata.password)
@@ -98,13 +101,18 @@ class Copying:
             run.close()
         good, unknown = dict[EntryId, bytes](), list(run.errors)
         unknown += [entry for entry, code in run.codes.items() if code not in NO_CODES]
+        checked_bytes = 0
         for entry, stored in run.stored_entries.items():
             try:
                 self._digest.decode(self._ledger, entry, stored)
                 good[entry] = bytes(stored)
                 self._longest = max(self._longest, len(stored))
-            except DigestMismatch:
-                pass  # a bad copy is none
+            except DigestMismatch as error:  # a bad copy is none
+                self._tell_bad(self._ledger, entry, bookie, str(error))
+            checked_bytes += len(stored)
+            if checked_bytes >= TURN_BYTES:
+                checked_bytes = 0
+                await asyncio.sleep(0)
         return good, unknown
 
     async def write(self, bookie: BookieId, belief: Belief, frames: Mapping[EntryId, bytes]) -> None:

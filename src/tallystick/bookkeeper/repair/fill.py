@@ -8,25 +8,23 @@ number. Nothing that fails ends the work; it is tried again, later and later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from tallystick.bookkeeper.bookie.limbo_bookie import LimboBookie
-from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.directory import BookieDirectory
-from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.store import Creation, Version, Znode
-from tallystick.bookkeeper.repair.fill_core import GoneLedgers, is_named, missing, other_replicas, placed
+from tallystick.bookkeeper.repair.fill_core import GoneLedgers, is_named, missing, placed
+from tallystick.bookkeeper.repair.replicas import Replicas
+from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire import metadata as wire
-from tallystick.bookkeeper.wire.digest import Digest, master_key
-from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata
-from tallystick.errors import MetadataError, MetadataUnavailable, TallyError, Unavailable
+from tallystick.bookkeeper.wire.digest import master_key
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata
+from tallystick.errors import MetadataError, TallyError, Unavailable
 
 PAGE = 64  # ledgers whose metadata is read at once
 MOST_MISSING = 65_536  # entries of a ledger that are found missing at once
 MOST_READS = 64  # entries on their way
-FIRST_READS = 4  # until the size of an entry is known
-READ_BYTES = 1024 * 1024  # aimed at on their way
+READS = RepairSettings(batch_entries=MOST_READS, batch_bytes=1024 * 1024)
 LEAST_PAUSE_S, MOST_PAUSE_S = 5.0, 60.0  # between two rounds
 _SHOWN = 10
 
@@ -45,18 +43,13 @@ class _Filling:
 
     def __init__(self, bookie: LimboBookie) -> None:
         self._bookie, self._clock, self._events = bookie, bookie.outside.clock, bookie.outside.events
-        self._directory = BookieDirectory(bookie.driver)
-        identify = bookie.driver.bookie_presence
-        self._client = BookieClient(bookie.outside, self._directory.resolve, ClientSettings(), identify=identify)
+        self._replicas = Replicas(bookie)
         self._gone = GoneLedgers()
-        self._reads = FIRST_READS
-        self._may_go_on_at = 0.0  # by the bound of bytes
         self._reasons: dict[LedgerId, str] = {}  # why they are not filled, as it was told
         self._filled: dict[LedgerId, tuple[Creation, Version]] = {}  # by this metadata all of it is here
 
     async def close(self) -> None:
-        await self._client.close()
-        self._directory.close()
+        await self._replicas.close()
 
     async def run(self) -> None:
         pause_s = LEAST_PAUSE_S
@@ -74,7 +67,7 @@ class _Filling:
 
     async def _page(self, page: Sequence[LedgerId]) -> None:
         leaving = []
-        for ledger, node in (await self._read(page)).items():
+        for ledger, node in (await self._replicas.metadata(page)).items():
             try:
                 if await self._may_leave(ledger, node):
                     leaving.append(ledger)
@@ -88,15 +81,6 @@ class _Filling:
                 self._filled.pop(ledger, None)
             left, shown = len(self._bookie.ledgers()), leaving[:_SHOWN]
             self._events.emit("ledgers left limbo", count=len(leaving), ledgers=shown, in_limbo=left)
-
-    async def _read(self, page: Sequence[LedgerId]) -> Mapping[LedgerId, Znode | None]:
-        """Read their metadata as of now."""
-        driver = self._bookie.driver
-        began = await driver.sync()
-        nodes = await driver.read_ledgers(page)
-        if await driver.sync() != began or began.instance != self._bookie.instance:
-            raise MetadataUnavailable("the connection to the metadata broke, or it is another cluster's")
-        return {ledger: nodes.get(ledger) for ledger in page}
 
     async def _may_leave(self, ledger: LedgerId, node: Znode | None) -> bool:
         if node is None:
@@ -116,21 +100,20 @@ class _Filling:
 
     async def _fill(self, ledger: LedgerId, metadata: LedgerMetadata) -> None:
         """Fetch all that lacks. Raises Unavailable if an entry could not be had."""
-        digest, key = Digest.of(metadata.digest_type, metadata.password), master_key(metadata.password)
+        copying, key = self._replicas.copying(ledger, metadata, READS), master_key(metadata.password)
         first, failed = 0, list[EntryId]()
         storing: asyncio.Future[None] | None = None  # the batch before, which is synced while the next one is fetched
         try:
             while entries := await self._missing(ledger, metadata, first):
                 first = entries[-1] + 1
-                at = 0
-                while at < len(entries) and len(failed) < MOST_READS:
-                    batch = entries[at : at + self._reads]
-                    at += len(batch)
-                    bodies = await self._fetch(ledger, metadata, digest, batch)
-                    failed += [entry for entry in batch if entry not in bodies]
+                for batch in copying.batches(entries):
+                    frames = await self._replicas.fetch(copying, ledger, metadata, batch)
+                    failed += [entry for entry in batch if entry not in frames]
                     if storing is not None:
                         await storing
-                    storing = asyncio.ensure_future(self._bookie.store(ledger, key, sorted(bodies.items())))
+                    storing = asyncio.ensure_future(self._bookie.store(ledger, key, sorted(frames.items())))
+                    if len(failed) >= MOST_READS:
+                        break
                 if len(failed) >= MOST_READS:
                     break
             if storing is not None:
@@ -146,57 +129,6 @@ class _Filling:
         return await bookie.compare(
             ledger, lambda stored: missing(placed(metadata, bookie.bookie, first), stored, MOST_MISSING)
         )
-
-    async def _fetch(
-        self, ledger: LedgerId, metadata: LedgerMetadata, digest: Digest, entries: Sequence[EntryId]
-    ) -> dict[EntryId, bytes]:
-        """Return those of the entries that a replica gave, with a good digest."""
-        bodies = dict[EntryId, bytes]()
-        for place in range(metadata.write_quorum - 1):
-            asked: dict[BookieId, list[EntryId]] = {}
-            for entry in entries:
-                others = other_replicas(metadata, self._bookie.bookie, entry)
-                if entry not in bodies and place < len(others):
-                    asked.setdefault(others[place], []).append(entry)
-            for body_by_entry in await asyncio.gather(
-                *(self._ask(name, ledger, digest, wanted) for name, wanted in asked.items())
-            ):
-                bodies |= body_by_entry
-            if len(bodies) == len(entries):
-                break
-        await self._go_slow(bodies)
-        return bodies
-
-    async def _ask(
-        self, bookie: BookieId, ledger: LedgerId, digest: Digest, entries: Sequence[EntryId]
-    ) -> dict[EntryId, bytes]:
-        bodies = dict[EntryId, bytes]()
-        run = self._client.read_run(bookie, ledger, entries)
-        try:
-            await run.done
-        finally:
-            run.close()
-        for entry, data in run.stored_entries.items():
-            try:
-                digest.decode(ledger, entry, data)
-            except TallyError as error:
-                self._events.emit("bad replica", ledger=ledger, entry=entry, bookie=bookie, reason=str(error))
-                continue
-            bodies[entry] = bytes(data)
-            await asyncio.sleep(0)
-        return bodies
-
-    async def _go_slow(self, bodies: Mapping[EntryId, bytes]) -> None:
-        """Keep within the bound of bytes, and learn how large entries are."""
-        sizes = [len(body) for body in bodies.values()]
-        if not sizes:
-            return
-        fitting = READ_BYTES // max(sizes)
-        self._reads = max(1, min(2 * self._reads, fitting, MOST_READS))
-        now = self._clock.now()
-        self._may_go_on_at = max(self._may_go_on_at, now) + sum(sizes) / self._bookie.bytes_per_s
-        if self._may_go_on_at > now:
-            await asyncio.sleep(self._may_go_on_at - now)
 
     def _tell_failure(self, ledger: LedgerId, error: TallyError) -> None:
         """Say why a ledger stays in limbo, once for a reason."""

@@ -29,13 +29,15 @@ MOST_LOOKED_AT = 10_000  # marks of one round
 class Replicator:
     """One worker. ``run`` it until it is cancelled; its locks end with ``client``'s session."""
 
-    def __init__(self, client: LedgerClient, name: str, settings: RepairSettings) -> None:
+    def __init__(
+        self, client: LedgerClient, name: str, settings: RepairSettings, *, within: Pace | None = None
+    ) -> None:
         context = client.context
         self._context, self._placement, self._name, self._settings = context, client.placement, name, settings
         self._clock, self._events, self._random = context.clock, context.events, context.random
         self._tree = Underreplication(context.driver)
         self._lost, self._findings = LostTree(context.driver), FindingTree(context.driver)
-        self._pace = Pace(context.clock, settings.bytes_per_s)
+        self._pace = Pace(context.clock, settings.bytes_per_s, within=within)
         self._deferrals = Deferrals(settings.retry_s, settings.max_retry_s)
         self._changed = asyncio.Event()
         self._is_enabled = False
