@@ -132,3 +132,63 @@ async def test_the_command_says_it_by_its_exit_code(stopped: Home, capsys: pytes
     assert said["entries"] == 200 and [damage["ledger"] for damage in said["damages"]] == [5]
     assert cli.main(command) == 3
     assert "a part of an entry log is damaged" in capsys.readouterr().out
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        ("*.index", "an index file is damaged"),
+        ("state", "the state file is damaged"),
+        ("start", "the number of the last start is damaged"),
+    ],
+)
+async def test_one_flipped_byte_of_a_file_is_told_by_its_path(stopped: Home, pattern: str, what: str) -> None:
+    for path in stopped.path.rglob(pattern):
+        data = path.read_bytes()
+        for at in sorted({0, len(data) // 2, len(data) - 1}):
+            path.write_bytes(flipped(data, at))
+            report = check(stopped)
+            assert not report.can_start, (path, at)
+            assert any(what in each.what and str(path).startswith(each.path) for each in report.damages), report.damages
+            path.write_bytes(data)
+    assert not check(stopped).damages
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        ("*.index", "an index file is missing"),
+        ("*.log", "an entry log is missing"),
+        ("*.segment", "the journal is missing, or older than the state of the ledgers"),
+        ("state", "the state file is missing beside entry logs"),
+        ("VERSION", "there is no cookie"),
+    ],
+)
+async def test_a_file_that_is_missing_is_named(stopped: Home, pattern: str, what: str) -> None:
+    for path in stopped.path.rglob(pattern):
+        path.unlink()
+    report = check(stopped)
+    assert not report.can_start and any(what in each.what for each in report.damages), report.damages
+
+
+async def test_a_flipped_byte_of_the_journal_is_told_by_its_segment(home: Home) -> None:
+    """Not of the last commit: that is what a power loss leaves, and only the metadata knows that it was synced."""
+    async with home.running() as bookie, talking(bookie) as peer:
+        for entry in range(3):
+            assert await peer.code(adds(7, [entry], b"entry number %d" % entry * 9)) == Code.OK
+        shutil.copytree(home.path, home.path.parent / "killed")
+    shutil.rmtree(home.path)
+    (home.path.parent / "killed").rename(home.path)
+    assert check(home).journal_commits >= 3
+    [segment] = [path for path in home.path.rglob("*.segment") if b"entry number 1" in path.read_bytes()]
+    data = segment.read_bytes()
+    for entry, names in ((0, True), (1, True), (2, False)):
+        segment.write_bytes(flipped(data, data.index(b"entry number %d" % entry)))
+        damages = check(home).damages
+        assert [(each.path, "a start would be refused" in each.what) for each in damages] == [
+            (str(segment), True)
+        ] * names, damages
