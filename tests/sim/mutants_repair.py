@@ -119,6 +119,13 @@ REPAIR_MUTANTS = (
         killer=FINDINGS,
     ),
     _planted(
+        "who is no administrator forces",
+        "admin/decommission.py",
+        "                if not await client.context.bookies.may_administer(other):",
+        "                if not await client.context.bookies.may_administer(other) and allowed < 0:",
+        killer=ADMIN,
+    ),
+    _planted(
         "a reader passes over what was given up",
         "bookkeeper/ledger/ranges.py",
         "bookies, quorum, digest_type, password, lost))",
@@ -238,7 +245,7 @@ REPAIR_MUTANTS = (
     _planted(
         "a bookie is taken out though too few stay",
         "admin/decommission.py",
-        "    if len(staying) < largest:",
+        "    if len(staying) < largest and not force:",
         "    if len(staying) < 0:",
         killer=ADMIN,
     ),

@@ -12,6 +12,7 @@ Each step looks at what is stored, so it can be broken off and asked for again, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tallystick.admin.bookies import BookiePresence, forget_bookie, list_bookies, require_joined
@@ -25,7 +26,15 @@ from tallystick.bookkeeper.repair.replicator import Replicator
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.registration import LIMBO
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
-from tallystick.errors import TallyError, UsageError, ZnodeExists
+from tallystick.errors import (
+    BookieUnavailable,
+    RequestTimeout,
+    TallyError,
+    Unauthorized,
+    Unavailable,
+    UsageError,
+    ZnodeExists,
+)
 
 
 @dataclass(frozen=True)
@@ -40,22 +49,33 @@ class Decommission:
 
 
 async def decommission(
-    client: LedgerClient, bookie: BookieId, settings: RepairSettings, progress: Callable[[int], None]
+    client: LedgerClient,
+    bookie: BookieId,
+    settings: RepairSettings,
+    progress: Callable[[int], None],
+    *,
+    force: bool = False,
 ) -> Decommission:
     """Take a bookie out, as far as that can be done now. ``progress`` is called with how many more ledgers are done.
 
     Raises NotFound for an id that never joined; UsageError, and nothing is done, for one that takes new entries, while
-    another bookie is taken out, and when fewer would stay than the largest write quorum; MetadataError.
+    another bookie is taken out, and when fewer would stay than the largest write quorum; MetadataError. With ``force``
+    the last two are passed over, for who is an administrator at every bookie that stays: Unauthorized else.
     """
     driver = client.context.driver
     await require_joined(driver, bookie)
     path = f"/tallystick{driver.root}/decommission"
+    if force:
+        await _require_administrator(client, bookie)
     try:
         await driver.store.change(Create(path, bookie.encode(), ephemeral=True))
+        is_alone = True
     except ZnodeExists:
-        raise UsageError("a bookie is taken out already: one at a time", bookie=bookie) from None
+        if not force:
+            raise UsageError("a bookie is taken out already: one at a time", bookie=bookie) from None
+        is_alone = False
     try:
-        is_registered = await _require_room(driver, bookie)
+        is_registered = await _require_room(driver, bookie, force=force)
         moved, left = await _move(client, bookie, settings, is_registered, progress)
         still_named = await LedgerNames(driver).read([bookie])
         left |= {ledger: "it was written meanwhile" for ledger in still_named if ledger not in left}
@@ -64,10 +84,24 @@ async def decommission(
         await forget_bookie(driver, bookie)  # looks at all ledgers once more
         return Decommission(moved, {}, is_registered, is_done=True)
     finally:
-        await driver.store.change(Delete(path))
+        if is_alone:
+            await driver.store.change(Delete(path))
 
 
-async def _require_room(driver: MetadataDriver, bookie: BookieId) -> bool:
+async def _require_administrator(client: LedgerClient, bookie: BookieId) -> None:
+    """Ask every bookie that stays. Raises Unauthorized if one says no, Unavailable if none says anything."""
+    bookies, allowed = await client.bookies(), 0
+    for other in (*bookies.writable, *bookies.read_only):
+        if other != bookie:
+            with suppress(BookieUnavailable, RequestTimeout):
+                if not await client.context.bookies.may_administer(other):
+                    raise Unauthorized("--force is for administrators: this bookie says no", bookie=other)
+                allowed += 1
+    if not allowed:
+        raise Unavailable("no bookie said whether this is an administrator", bookie=bookie)
+
+
+async def _require_room(driver: MetadataDriver, bookie: BookieId, *, force: bool) -> bool:
     """Return whether the bookie is registered. Raises UsageError if it must stay."""
     by_id = {each.id: each for each in await list_bookies(driver)}
     if by_id[bookie].registered is BookiePresence.WRITABLE:
@@ -78,7 +112,7 @@ async def _require_room(driver: MetadataDriver, bookie: BookieId) -> bool:
         if each.id != bookie and each.registered is BookiePresence.WRITABLE and not each.number(LIMBO)
     ]
     largest = max([ledger.metadata.write_quorum async for ledger in list_ledgers(driver)], default=1)
-    if len(staying) < largest:
+    if len(staying) < largest and not force:
         raise UsageError(
             "fewer bookies would stay than the largest write quorum of a ledger",
             bookie=bookie,

@@ -244,6 +244,9 @@ def decommission(
     open_grace: Annotated[
         float, NUMBER, Parameter(help="Seconds for which an open ledger must stand still before it is fenced.")
     ] = 600.0,
+    force: Annotated[
+        bool, Parameter(help="As an administrator: though too few bookies would stay, or another is taken out now.")
+    ] = False,
     service: MetadataOption = SERVICE,
     json: Json = False,
 ) -> int:
@@ -259,7 +262,7 @@ def decommission(
 
     from tallystick.cli import output, repairs
 
-    found = asyncio.run(repairs.decommission(service.resolve(), bookie, open_grace))
+    found = asyncio.run(repairs.decommission(service.resolve(), bookie, open_grace, force=force))
     row = {"bookie": bookie, "done": found.is_done, "moved": found.moved, "left": len(found.left)}
     if found.is_registered and not found.left:
         row["next"] = "no ledger names it: stop it, and ask again"

@@ -60,9 +60,9 @@ def loss_row(loss: Loss) -> dict[str, object]:
     }
 
 
-async def decommission(uri: str, bookie: BookieId, open_grace_s: float) -> Decommission:
+async def decommission(uri: str, bookie: BookieId, open_grace_s: float, *, force: bool) -> Decommission:
     """Take a bookie out, as far as that can be done now."""
     with output.progress("ledgers") as count:
         async with connect(uri) as bk:
             settings = RepairSettings(open_grace_s=open_grace_s)
-            return await decommissioning.decommission(bk, bookie, settings, count)
+            return await decommissioning.decommission(bk, bookie, settings, count, force=force)

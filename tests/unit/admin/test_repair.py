@@ -7,12 +7,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from support.fake_bookie import FakeBookie
 from support.repaired import RepairedCluster
 from tallystick.admin import repair
 from tallystick.admin.decommission import decommission
+from tallystick.bookkeeper.metadata.store import Create
 from tallystick.bookkeeper.repair.ledger_repair import Deferred, Lost, Repaired
 from tallystick.bookkeeper.repair.settings import RepairSettings
-from tallystick.errors import NoSuchLedger, NotFound, UsageError
+from tallystick.bookkeeper.wire import v3
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.v3_responses import RefusedResponse, encode_response
+from tallystick.errors import NoSuchLedger, NotFound, Unauthorized, Unavailable, UsageError
 
 SOON = RepairSettings(open_grace_s=0.0)
 
@@ -152,3 +157,47 @@ async def test_one_bookie_is_taken_out_at_a_time(cluster: RepairedCluster) -> No
         *(decommission(cluster.client(), bookie, SOON, ignore) for bookie in ("b0", "b1")), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes].count(UsageError) == 1
+
+
+async def test_who_is_an_administrator_takes_a_bookie_out_though_too_few_stay(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(10, ensemble=4, write_quorum=4, ack_quorum=3)
+    ensemble = (await cluster.metadata(ledger)).ensemble
+    dead, away = ensemble[0], ensemble[1]
+    await cluster.down(dead, away)
+    client = cluster.client()
+    with pytest.raises(UsageError, match="fewer bookies would stay"):
+        await decommission(client, dead, SOON, ignore)
+    assert (await decommission(client, dead, SOON, ignore, force=True)).is_done
+    await cluster.up(away)
+    assert dead not in (await cluster.require_whole(ledger)).ensemble
+
+
+async def test_while_another_is_taken_out_an_administrator_may(cluster: RepairedCluster) -> None:
+    path = "/tallystick/ledgers/decommission"
+    await cluster.store.change(Create(path, b"b1"))
+    await cluster.down("b0")
+    assert (await decommission(cluster.client(), "b0", SOON, ignore, force=True)).is_done
+    assert await cluster.store.get(path) is not None, "it is the other one's"
+
+
+@pytest.mark.rule("N4")
+async def test_n4_who_is_no_administrator_forces_nothing(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(10, ensemble=4, write_quorum=4, ack_quorum=3)
+    ensemble = (await cluster.metadata(ledger)).ensemble
+    dead = ensemble[0]
+    await cluster.down(dead, ensemble[1])
+
+    def refuse(request: v3.Request) -> bytes | None:
+        if not isinstance(request, v3.BookieInfoRequest) or not request.requested & v3.ADMINISTRATOR:
+            return FakeBookie.USUAL
+        number, operation = request.header.request_id, request.OPERATION
+        return encode_response(RefusedResponse(number, operation, Code.UNAUTHORIZED))
+
+    (no,) = set(cluster.bookies) - set(ensemble)
+    cluster.bookies[no].script_v3 = refuse
+    with pytest.raises(Unauthorized, match="administrators") as told:
+        await decommission(cluster.client(), dead, SOON, ignore, force=True)
+    assert told.value.bookie == no and dead in (await cluster.metadata(ledger)).ensemble
+    await cluster.down(*(set(cluster.bookies) - {dead, ensemble[1]}))
+    with pytest.raises(Unavailable, match="no bookie said"):
+        await decommission(cluster.client(), dead, SOON, ignore, force=True)

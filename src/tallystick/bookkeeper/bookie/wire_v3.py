@@ -397,6 +397,8 @@ def _needed(request: v3.Request) -> Permission:
             return Permission.RECOVER if request.fence else Permission.READ
         case v3.WriteLacRequest() | v3.ForceRequest():
             return Permission.APPEND
+        case v3.BookieInfoRequest() if request.requested & v3.ADMINISTRATOR:
+            return Permission.ADMIN
         case v3.ReadLacRequest() | v3.EntryListRequest() | v3.BookieInfoRequest():
             return Permission.READ
         case _:

@@ -177,6 +177,17 @@ class BookieClient:
         self._expect_ok(response, bookie, "say how much space it has")
         return BookieSpace(*SPACE.unpack(response.entries[0]))
 
+    async def may_administer(self, bookie: BookieId) -> bool:
+        """Ask whether a bookie takes this client for an administrator; one that knows no permissions takes everybody.
+
+        Raises BookieUnavailable, RequestTimeout.
+        """
+        response = await self._ask_v3(bookie, SpaceRequest(as_administrator=True), self.settings.read_timeout_s)
+        if response.code == Code.UNAUTHORIZED:
+            return False
+        self._expect_ok(response, bookie, "say who may administer it")
+        return True
+
     def deferred_adds(
         self,
         bookie: BookieId,

@@ -255,7 +255,8 @@ def _encode(request: BookieRequest, request_id: int) -> tuple[int, bytes]:
         case EntryListRequest(ledger):
             message = v3.EntryListRequest(header, ledger)
         case SpaceRequest():
-            info = v3.BookieInfoRequest(header)
+            extra = v3.ADMINISTRATOR if request.as_administrator else 0
+            info = v3.BookieInfoRequest(header, v3.TOTAL_BYTES | v3.FREE_BYTES | extra)
             return int(info.OPERATION), v3.encode_request(info)
         case BatchRequest():
             raise AssertionError("version 3 has no batch reads")

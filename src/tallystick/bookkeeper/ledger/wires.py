@@ -99,7 +99,11 @@ class EntryListRequest:
 
 @dataclass(slots=True)
 class SpaceRequest:
-    """Ask for the bytes of a bookie's disks. Its response has one part: total and free bytes (``SPACE``)."""
+    """Ask for the bytes of a bookie's disks. Its response has one part: total and free bytes (``SPACE``).
+
+    ``as_administrator``: it is refused to who is none."""
+
+    as_administrator: bool = False
 
     ledger: ClassVar[LedgerId] = -1
     entry: ClassVar[EntryId] = NO_ENTRY

@@ -27,6 +27,7 @@ VERSION = 3
 HIGH_PRIORITY = 100  # what the original's client sends; a bookie takes any but 0 for it
 NO_AUTH_PLUGIN = b"AuthDisabledPlugin"
 TOTAL_BYTES, FREE_BYTES = 0x1, 0x2  # what a BookieInfoRequest asks for
+ADMINISTRATOR = 1 << 20  # of ours: asked by who must be one
 DEFERRED_SYNC = 0x1  # in an ADD's write flags
 
 MAX_HEADER_BYTES = 64  # of a peer that nobody knows; all clients' have half of that
@@ -191,7 +192,8 @@ class EntryListRequest:
 
 @dataclass(frozen=True, slots=True)
 class BookieInfoRequest:
-    """GET_BOOKIE_INFO. ``requested`` is a sum of TOTAL_BYTES and FREE_BYTES."""
+    """GET_BOOKIE_INFO. ``requested`` is a sum of TOTAL_BYTES and FREE_BYTES; with ADMINISTRATOR a bookie of ours
+    refuses it to a peer without that permission, and an original passes over it."""
 
     OPERATION: ClassVar = Operation.BOOKIE_INFO
     header: Header
