@@ -8,6 +8,7 @@ REPAIR = "bookkeeper/repair/"
 CORE = "tests/unit/bookkeeper/repair/test_auditor_core.py"
 WHOLE = "tests/unit/bookkeeper/repair/test_repair.py"
 FINDINGS = "tests/unit/bookkeeper/repair/test_findings.py"
+AUDIT = "tests/unit/bookkeeper/repair/test_copy_audit.py"
 GIVE_UP = "tests/unit/bookkeeper/repair/test_give_up.py"
 PLACES = "tests/unit/bookkeeper/repair/test_shortfall.py"
 TREE = "tests/conformance/test_metadata_underreplication.py -k memory"
@@ -117,6 +118,34 @@ REPAIR_MUTANTS = (
         "await self._store.change(Delete(self._path(ledger), version))",
         "await self._store.change(Delete(self._path(ledger)))",
         killer=FINDINGS,
+    ),
+    _planted(
+        "a bookie that gives no list has nothing (Q15)",
+        REPAIR + "copy_check.py",
+        "        except NoSuchLedger:\n            listed = None\n",
+        "        except TallyError:\n            listed = None\n",
+        killer=AUDIT,
+    ),
+    _planted(
+        "what a bookie says it lacks is passed over",
+        REPAIR + "copy_check.py",
+        "and entry in listed else missing).append(entry)",
+        "else missing).append(entry)",
+        killer=AUDIT,
+    ),
+    _planted(
+        "who was not elected audits",
+        REPAIR + "auditor.py",
+        "return self.is_elected and self._is_enabled",
+        "return self._is_enabled",
+        killer=AUDIT,
+    ),
+    _planted(
+        "the copies of a bookie that is back are not looked at",
+        REPAIR + "auditor.py",
+        "                self._returned[action.bookie] = None\n",
+        "",
+        killer=AUDIT,
     ),
     _planted(
         "who is no administrator forces",

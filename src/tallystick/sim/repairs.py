@@ -12,6 +12,7 @@ import random
 from dataclasses import replace
 
 from tallystick.bookkeeper.repair.auditor import Auditor
+from tallystick.bookkeeper.repair.copy_audit import CopyAudit
 from tallystick.bookkeeper.repair.replicator import Replicator
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.stream.client import BookKeeper
@@ -27,7 +28,14 @@ from tallystick.sim.virtual.trace import Trace
 
 # Whoever writes an open ledger is left alone: the recoveries of this life are those of its plan.
 REPAIR = RepairSettings(
-    grace_s=1.0, open_grace_s=1e9, audit_every_s=5.0, poll_s=0.5, retry_s=0.5, max_retry_s=2.0, batch_entries=4
+    grace_s=1.0,
+    open_grace_s=1e9,
+    audit_every_s=5.0,
+    close_check_s=1.0,
+    poll_s=0.5,
+    retry_s=0.5,
+    max_retry_s=2.0,
+    batch_entries=4,
 )
 REPAIRERS = 2
 REPAIR_S = 120.0  # in which a bookie that is gone for good is replaced
@@ -103,4 +111,5 @@ class RepairLife(ClusterLife):
 async def _repair(client: BookKeeper, name: str) -> None:
     context = client.context
     auditor = Auditor(context.driver, name, REPAIR, context.clock, context.events)
-    await asyncio.gather(auditor.run(), Replicator(client, name, REPAIR).run())
+    copies = CopyAudit(context, auditor, REPAIR)
+    await asyncio.gather(auditor.run(), copies.run(), Replicator(client, name, REPAIR).run())

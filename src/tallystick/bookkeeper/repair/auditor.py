@@ -40,6 +40,7 @@ class Auditor:
         self._audit_at = clock.now()  # when all ledgers are listed again
         self._names = LedgerNames(driver)
         self._unmarked: dict[BookieId, None] = {}  # lost ones whose ledgers are still to be marked
+        self._returned: dict[BookieId, None] = {}  # whose copies are to be looked at
         self._is_enabled = True
         self.is_elected = False
 
@@ -47,6 +48,16 @@ class Auditor:
     def core(self) -> AuditorCore:
         """What it knows of absent bookies."""
         return self._core
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it is the auditor, and may audit."""
+        return self.is_elected and self._is_enabled
+
+    def take_returned(self) -> tuple[BookieId, ...]:
+        """Return the bookies that are back since this was called last."""
+        returned, self._returned = tuple(self._returned), {}
+        return returned
 
     async def run(self) -> None:
         """Vote, wait, audit; for ever."""
@@ -120,6 +131,7 @@ class Auditor:
             elif isinstance(action, Hold):
                 self._events.emit("audit held back", reason="too many bookies went at once", bookies=action.bookies)
             else:
+                self._returned[action.bookie] = None
                 self._events.emit("bookie back", bookie=action.bookie, absent_s=round(action.absent_s, 1))
         await self._mark(tuple(self._unmarked))
         self._unmarked.clear()

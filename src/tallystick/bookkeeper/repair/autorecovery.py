@@ -10,6 +10,7 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.repair.auditor import Auditor
+from tallystick.bookkeeper.repair.copy_audit import CopyAudit
 from tallystick.bookkeeper.repair.replicator import Replicator
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.runtime.outside import Outside
@@ -37,7 +38,8 @@ class AutoRecovery:
         self.auditor = Auditor(driver, name, settings, outside.clock, outside.events)
         self.replicator = Replicator(self._client, name, settings, within=within)
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._tasks = [asyncio.create_task(self.auditor.run())]
+        copies = CopyAudit(self._client.context, self.auditor, settings)
+        self._tasks = [asyncio.create_task(self.auditor.run()), asyncio.create_task(copies.run())]
         if settings.ledgers_at_once:
             self._tasks.append(asyncio.create_task(self.replicator.run()))
         watch(self._tasks, self._failed)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tallystick.runtime.arguments import check_settings
 
-_MAY_BE_ZERO = ("grace_s", "bytes_per_s", "open_grace_s", "ledgers_at_once")
+_MAY_BE_ZERO = ("sample_entries", "grace_s", "bytes_per_s", "open_grace_s", "ledgers_at_once")
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class RepairSettings:
     # An open ledger is fenced when its metadata stood still for so long (openLedgerRereplicationGracePeriod: 30 s).
     open_grace_s: float = 600.0
     audit_every_s: float = 86_400.0  # all ledgers are looked through so often (auditorPeriodicBookieCheckInterval)
+    close_check_s: float = 60.0  # so often the auditor looks for ledgers that were closed, and at their copies
+    sample_entries: int = 2  # of each bookie's share of a fragment that are read a day, and their digests checked
     poll_s: float = 10.0  # marks are looked for so often; the first one after none is seen at once
     retry_s: float = 30.0  # a ledger that could not be repaired now is tried again after this long, and twice that …
     max_retry_s: float = 600.0  # … up to this

@@ -1,0 +1,113 @@
+"""Whether the bookies of one ledger have what is placed on them: by their entry lists, and by reads of samples.
+
+A bookie that gives no list, and one that does not answer, is read instead, under the bound of bytes. What nobody says
+is unknown, and never missing (Q15). Nothing is repaired here: what is wrong is a finding (``findings.py``), and is read
+again before anything is done about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.metadata.driver import RegisteredBookies
+from tallystick.bookkeeper.metadata.findings import CopyFault, FaultKind
+from tallystick.bookkeeper.repair import shortfall
+from tallystick.bookkeeper.repair.copying import Copying
+from tallystick.bookkeeper.repair.pace import Pace
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.repair.shortfall import Place
+from tallystick.bookkeeper.wire.entry_list import EntryList
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata
+from tallystick.errors import NoSuchLedger, TallyError
+
+COMPARED_A_TURN = 4096  # entries: a millisecond
+
+
+class CopyCheck:
+    """Looks at one ledger after the other; ``unknown`` counts the places that nobody could say anything of."""
+
+    def __init__(self, context: LedgerContext, settings: RepairSettings) -> None:
+        self._context, self._settings = context, settings
+        self._pace = Pace(context.clock, settings.bytes_per_s)
+        self.unknown = 0
+
+    async def faults(
+        self,
+        ledger: LedgerId,
+        metadata: LedgerMetadata,
+        bookies: RegisteredBookies,
+        only: Collection[BookieId] | None = None,
+        *,
+        samples: int = 0,
+    ) -> list[CopyFault]:
+        """Return what is wrong with copies on registered bookies, on these alone or on all. ``samples``: so many
+        entries of each place are read, and their digests checked."""
+        now_ms = self._context.clock.wall_ms()
+        faults = list[CopyFault]()
+        for place in shortfall.doubles(metadata, dict.fromkeys(only or _named(metadata))):
+            faults.append(CopyFault(FaultKind.DOUBLE, place.bookie, (), now_ms))
+        copying = Copying(self._context.bookies, ledger, metadata, self._settings, self._pace)
+        by_bookie = dict[BookieId, list[Place]]()
+        for place in shortfall.places(metadata, only):
+            if bookies.find(place.bookie) is not None and place.first <= place.last:
+                by_bookie.setdefault(place.bookie, []).append(place)
+        for bookie, places in by_bookie.items():
+            missing, damaged = await self._look(ledger, metadata, copying, bookie, places, samples)
+            for kind, entries in ((FaultKind.MISSING, missing), (FaultKind.DAMAGED, damaged)):
+                if entries:
+                    runs = tuple(shortfall.runs_of(sorted(entries)))
+                    faults.append(CopyFault(kind, bookie, runs, now_ms))
+        return faults
+
+    async def _look(
+        self,
+        ledger: LedgerId,
+        metadata: LedgerMetadata,
+        copying: Copying,
+        bookie: BookieId,
+        places: Sequence[Place],
+        samples: int,
+    ) -> tuple[list[EntryId], list[EntryId]]:
+        """Return the entries that a bookie says it lacks, and those of which it has a bad copy."""
+        try:
+            listed: EntryList | None = await self._context.bookies.entry_list(bookie, ledger)
+        except NoSuchLedger:
+            listed = None
+        except TallyError:  # it has no lists, knows nothing now, or does not answer
+            return await self._read(metadata, copying, bookie, places), []
+        missing, damaged = list[EntryId](), list[EntryId]()
+        for place in places:
+            entries = shortfall.stripe(metadata, place)
+            there = list[EntryId]()
+            for at in range(0, len(entries), COMPARED_A_TURN):
+                for entry in entries[at : at + COMPARED_A_TURN]:
+                    (there if listed is not None and entry in listed else missing).append(entry)
+                await asyncio.sleep(0)
+            if samples and there:
+                sample = sorted(self._context.random.sample(there, min(samples, len(there))))
+                read = await copying.read(sample, lambda entry: [bookie])
+                await self._pace.spend(read.bytes)
+                damaged += read.missing
+        return missing, damaged
+
+    async def _read(
+        self, metadata: LedgerMetadata, copying: Copying, bookie: BookieId, places: Sequence[Place]
+    ) -> list[EntryId]:
+        """Read all that is placed on a bookie. Returns the entries that it lacks, or has damaged; it is asked for no
+        more once it does not say."""
+        missing = list[EntryId]()
+        for place in places:
+            for entries in copying.batches(shortfall.stripe(metadata, place)):
+                read = await copying.read(entries, lambda entry: [bookie])
+                await self._pace.spend(read.bytes)
+                missing += read.missing
+                if read.unknown:
+                    self.unknown += 1
+                    return missing
+        return missing
+
+
+def _named(metadata: LedgerMetadata) -> list[BookieId]:
+    return [bookie for fragment in metadata.fragments for bookie in fragment.bookies]

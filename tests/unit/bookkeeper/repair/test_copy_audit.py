@@ -1,0 +1,140 @@
+"""The auditor's look at copies: lists of all bookies after a close, once a day and when one is back; samples."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.repaired import RepairedCluster, flipped
+from tallystick.bookkeeper.metadata.findings import FindingTree
+from tallystick.bookkeeper.repair.copy_check import CopyCheck
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.v3 import EntryListRequest
+
+DAY_S = 10_000.0  # a virtual loop ends after a real one
+
+
+async def faults_of(cluster: RepairedCluster, ledger: int, *, samples: int = 0) -> list[tuple[str, str, object]]:
+    check = CopyCheck(cluster.client().context, RepairSettings())
+    metadata, bookies = await cluster.metadata(ledger), await cluster.driver.bookies()
+    faults = await check.faults(ledger, metadata, bookies, samples=samples)
+    return [(fault.kind.value, fault.bookie, fault.runs) for fault in faults]
+
+
+def asked_lists(cluster: RepairedCluster, name: str) -> int:
+    return sum(isinstance(request, EntryListRequest) for request in cluster.bookies[name].requests_v3)
+
+
+@pytest.mark.parametrize("write_quorum", [2, 3])
+async def test_a_missing_entry_is_found_by_lists_alone(cluster: RepairedCluster, write_quorum: int) -> None:
+    ledger = await cluster.written(40, write_quorum=write_quorum)
+    first, second, _ = (await cluster.metadata(ledger)).ensemble
+    assert await faults_of(cluster, ledger) == []
+    there = [entry for number, entry in cluster.bookies[first].entries if number == ledger]
+    for entry in (there[0], there[5], there[-1]):
+        del cluster.bookies[first].entries[ledger, entry]
+    runs = tuple((entry, entry) for entry in (there[0], there[5], there[-1]))
+    assert await faults_of(cluster, ledger) == [("missing", first, runs)]
+    for entry in [entry for number, entry in cluster.bookies[second].entries if number == ledger]:
+        del cluster.bookies[second].entries[ledger, entry]
+    assert [fault[:2] for fault in await faults_of(cluster, ledger)] == [("missing", first), ("missing", second)]
+
+
+async def test_a_bad_copy_is_found_by_samples(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(6, write_quorum=3)
+    bookie = (await cluster.metadata(ledger)).ensemble[1]
+    stored = cluster.bookies[bookie].entries
+    for entry in range(6):
+        stored[ledger, entry] = flipped(stored[ledger, entry])
+    assert await faults_of(cluster, ledger) == []
+    assert await faults_of(cluster, ledger, samples=6) == [("damaged", bookie, ((0, 5),))]
+
+
+async def test_a_bookie_without_lists_is_read(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(30)
+    bookie = (await cluster.metadata(ledger)).ensemble[0]
+    entry = next(entry for number, entry in cluster.bookies[bookie].entries if number == ledger)
+    del cluster.bookies[bookie].entries[ledger, entry]
+    cluster.bookies[bookie].speaks_v3 = False
+    assert await faults_of(cluster, ledger) == [("missing", bookie, ((entry, entry),))]
+
+
+async def test_silence_is_no_finding(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(30)
+    bookie = (await cluster.metadata(ledger)).ensemble[0]
+    cluster.bookies[bookie].clear()
+    cluster.bookies[bookie].speaks_v3 = False
+    cluster.bookies[bookie].misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.ReadFrame) else None
+    assert await faults_of(cluster, ledger) == []
+
+
+async def test_a_ledger_is_looked_at_soon_after_its_close_and_made_good(cluster: RepairedCluster) -> None:
+    old = await cluster.written(10)
+    cluster.repair()
+    await asyncio.sleep(100)
+    assert [event["ledgers"] for event in cluster.heard("copies audited")] == [1]
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
+    for _ in range(10):
+        await writer.append(b"one")
+    await asyncio.sleep(100)
+    bookie = writer.metadata.ensemble[0]
+    del cluster.bookies[bookie].entries[writer.id, 4]
+    before = asked_lists(cluster, bookie)
+    await writer.close()
+    await asyncio.sleep(100)
+    assert [(event["ledger"], event["kinds"], event["bookies"]) for event in cluster.heard("copies at fault")] == [
+        (writer.id, ["missing"], [bookie])
+    ]
+    await cluster.require_whole(writer.id)
+    assert await FindingTree(cluster.driver).ledgers() == []
+    assert asked_lists(cluster, bookie) == before + 1, "each ledger once"
+    await asyncio.sleep(1000)
+    assert asked_lists(cluster, bookie) == before + 1
+    await cluster.require_whole(old)
+
+
+async def test_all_ledgers_are_looked_at_once_a_day_whoever_is_the_auditor(cluster: RepairedCluster) -> None:
+    ledgers = [await cluster.written(10, write_quorum=3) for _ in range(3)]
+    first = cluster.repair("r0", audit_every_s=DAY_S)
+    cluster.repair("r1", audit_every_s=DAY_S)
+    await asyncio.sleep(1000)
+    await first.close()
+    await asyncio.sleep(1000)
+    assert len(cluster.heard("copies audited")) == 1
+    bookie = (await cluster.metadata(ledgers[1])).ensemble[2]
+    del cluster.bookies[bookie].entries[ledgers[1], 3]
+    await asyncio.sleep(DAY_S)
+    assert len(cluster.heard("copies audited")) == 2
+    assert [(event["ledger"], event["kinds"]) for event in cluster.heard("copies at fault")] == [
+        (ledgers[1], ["missing"])
+    ]
+    await cluster.require_whole(ledgers[1])
+
+
+async def test_the_ledgers_of_a_bookie_that_is_back_are_looked_at(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(10, write_quorum=3)
+    bookie, other, _ = (await cluster.metadata(ledger)).ensemble
+    cluster.repair()
+    await asyncio.sleep(100)
+    await cluster.down(bookie)
+    await asyncio.sleep(100)
+    del cluster.bookies[bookie].entries[ledger, 4]
+    del cluster.bookies[other].entries[ledger, 5]
+    await cluster.up(bookie)
+    await asyncio.sleep(100)
+    assert [(event["ledger"], event["bookies"]) for event in cluster.heard("copies at fault")] == [(ledger, [bookie])]
+    assert (ledger, 4) in cluster.bookies[bookie].entries and (ledger, 5) not in cluster.bookies[other].entries
+
+
+async def test_who_is_not_the_auditor_looks_at_nothing(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(10)
+    await cluster.tree.prepare()
+    await cluster.tree.vote("another")
+    del cluster.bookies[(await cluster.metadata(ledger)).ensemble[0]].entries[ledger, 0]
+    cluster.repair()
+    await asyncio.sleep(1000)
+    assert cluster.heard("copies audited") == [] and cluster.heard("copies at fault") == []
