@@ -7,7 +7,7 @@ encodes the entry anew). An answer that says "no such entry" is a no; none at al
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger.connection import BookieClient

@@ -104,4 +104,5 @@ def scan_uniform(buffer: bytes) -> UniformRun | None:
 def _are_whole(run: UniformRun, buffer: bytes) -> bool:
     """Returns whether all bodies match their CRCs."""
     view, crcs, size = memoryview(buffer), run.column("body_crcs").tolist(), run.rows.shape[1]
-    return [crc32(view[at : at + run.body_size]) & CRC_MASK for at in range(_BODY_AT, len(buffer), size)] == crcs
+    computed = [crc32(view[at : at + run.body_size]) & CRC_MASK for at in range(_BODY_AT, len(buffer), size)]
+    return bool(computed == crcs)
