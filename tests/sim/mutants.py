@@ -260,7 +260,7 @@ MUTANTS = (
     Mutant(
         "a fence is not journalled (Q11)",
         BOOKIE + "storage.py",
-        "                self._stage(records.Fence(ledger, master_key).encode())\n",
+        "                self._stage(ledger, records.Fence(ledger, master_key).encode())\n",
         "",
         killer="tests/unit/bookkeeper/bookie/test_storage.py",
     ),

@@ -45,8 +45,8 @@ LIMBO_MUTANTS = (
     _planted(
         "limbo ends with the process (Q15)",
         BOOKIE + "checkpoints.py",
-        "limbo = ledgers.limbo.copy()",
-        "limbo = ()",
+        "limbo=ledgers.limbo.copy()",
+        "limbo=()",
         _TESTS + "test_limbo.py",
     ),
     _planted(
@@ -66,15 +66,15 @@ LIMBO_MUTANTS = (
     _planted(
         "a disk of an earlier start is believed (Q15)",
         BOOKIE + "progress.py",
-        "return (self.start, self.position) < (known.start, known.position)",
-        "return self.position < known.position",
+        "        if self.start != known.start:\n            return self.start < known.start\n",
+        "",
         _TESTS + "test_progress.py",
     ),
     _planted(
         "a disk with a shorter journal is believed (Q15)",
         BOOKIE + "progress.py",
-        "return (self.start, self.position) < (known.start, known.position)",
-        "return self.start < known.start",
+        "return any(mine < theirs for",
+        "return any(False and mine < theirs for",
         _TESTS + "test_progress.py",
     ),
     _planted(

@@ -17,6 +17,7 @@ from sim.mutants_broker_sinks import BROKER_SINK_MUTANTS
 from sim.mutants_brokers import BROKER_MUTANTS
 from sim.mutants_compaction import COMPACTION_MUTANTS
 from sim.mutants_edges import EDGE_MUTANTS
+from sim.mutants_folders import FOLDER_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_limbo import LIMBO_MUTANTS
@@ -41,6 +42,7 @@ TIERS = {
     "sim repairs": "repairs",
     "sim sinks": "sinks",
     "sim storage": "storage",
+    "sim storage folders": "storage_folders",
     "sim streams": "streams",
 }
 ALL = (
@@ -60,6 +62,7 @@ ALL = (
     *REPAIR_MUTANTS,
     *COMPACTION_MUTANTS,
     *SCRUB_MUTANTS,
+    *FOLDER_MUTANTS,
 )
 
 
@@ -113,5 +116,6 @@ def test_there_are_enough_mutants() -> None:
     assert len(LAC_MUTANTS) >= 12 and len(SHELL_MUTANTS) >= 20 and len(BROKER_MUTANTS) >= 12
     assert len(STREAM_MUTANTS) >= 20 and len(SINK_MUTANTS) >= 12
     assert len(BROKER_SINK_MUTANTS) >= 12
+    assert sum(bool(mutant.promise) for mutant in FOLDER_MUTANTS) >= 6
     assert len(V3_MUTANTS) >= 16 and all(mutant.promise for mutant in V3_MUTANTS)
     assert len({mutant.name for mutant in ALL}) == len(ALL)

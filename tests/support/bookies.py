@@ -112,8 +112,8 @@ class Home:
     def settings(self) -> BookieSettings:
         return BookieSettings(
             f"memory://{self.cluster}",
-            str(self.path / "journal"),
-            str(self.path / "ledgers"),
+            (str(self.path / "journal"),),
+            (str(self.path / "ledgers"),),
             port=0,
             bookie_id=self.bookie,
         )

@@ -21,6 +21,7 @@ from tallystick.bookkeeper.bookie.holdings import Holdings
 from tallystick.bookkeeper.bookie.lac_service import LacService
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.settings import StorageSettings
@@ -106,7 +107,11 @@ class FakeBookie:
         """Forget everything."""
         self.keys = {}
         self.storage = Storage.open(
-            SimDisk(random.Random(0)), "/journal", "/ledgers", SETTINGS, clock=TickingClock(), random=random.Random(0)
+            SimDisk(random.Random(0)),
+            StorageFolders(("/journal",), ("/ledgers",)),
+            SETTINGS,
+            clock=TickingClock(),
+            random=random.Random(0),
         )
         counts, recent = Counts(), RecentAdds()
         fences = Fences(self.storage, counts, recent, 1000, looks=lambda more: False, tell=lambda: None)

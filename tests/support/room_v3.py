@@ -18,6 +18,7 @@ from tallystick.bookkeeper.bookie.holdings import Holdings
 from tallystick.bookkeeper.bookie.lac_service import LacService
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -61,7 +62,7 @@ class Room:
 
 
 def make_room(path: Path, fences: int = 1000) -> Room:
-    storage = Storage.open(OsDisk(), str(path / "journal"), str(path / "ledgers"), SMALL)
+    storage = Storage.open(OsDisk(), StorageFolders((str(path / "journal"),), (str(path / "ledgers"),)), SMALL)
     guard, counts, recent, worker = DiskGuard(0.95), Counts(), RecentAdds(), HeldWorker()
     bounded = Fences(storage, counts, recent, fences, looks=lambda more: more < LOOKS, tell=lambda: None)
     service = Service(storage, guard, bounded, counts, recent, looks=lambda: False, look_at=lambda ledger: None)

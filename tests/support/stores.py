@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
@@ -66,13 +67,25 @@ class Store:
     clock: SteppingClock = field(default_factory=SteppingClock)
     journal_dir: str = "/bookie/journal"
     ledger_dir: str = "/bookie/ledgers"
+    more_journal_dirs: tuple[str, ...] = ()
+    more_ledger_dirs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.storage = self.open()
 
-    def open(self) -> Storage:
+    @property
+    def folders(self) -> StorageFolders:
+        return StorageFolders((self.journal_dir, *self.more_journal_dirs), (self.ledger_dir, *self.more_ledger_dirs))
+
+    def open(self, *, lost: tuple[str, ...] = (), failed: tuple[str, ...] = ()) -> Storage:
         self.storage = Storage.open(
-            self.disk, self.journal_dir, self.ledger_dir, self.settings, clock=self.clock, random=random.Random(2)
+            self.disk,
+            self.folders,
+            self.settings,
+            clock=self.clock,
+            random=random.Random(2),
+            lost=lost,
+            failed=failed,
         )
         return self.storage
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from support.stores import KEY, SMALL, SteppingClock, Store, entry_bytes
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.state import LedgerIdentity
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire.codes import Code
@@ -57,9 +58,9 @@ def test_all_of_it_is_there(tmp_path: Path, name: str) -> None:
     for path, data in files(name).items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_bytes(data)
-    folders = str(tmp_path / "journal"), str(tmp_path / "ledgers")
+    folders = StorageFolders((str(tmp_path / "journal"),), (str(tmp_path / "ledgers"),))
     for clean in (False, True, True):  # by replay, by what a replay left, and by a checkpoint of today
-        storage = Storage.open(OsDisk(), *folders, SMALL, clock=SteppingClock())
+        storage = Storage.open(OsDisk(), folders, SMALL, clock=SteppingClock())
         check(storage)
         for ledger, lac in LACS.items():
             expected = (lac_body(ledger, lac), lac) if name == WITH_LACS else (None, -1)
@@ -73,9 +74,9 @@ def test_explicit_lacs_come_into_a_directory_of_before(tmp_path: Path) -> None:
     for path, data in files(RECORDED[NEWEST]).items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_bytes(data)
-    folders = str(tmp_path / "journal"), str(tmp_path / "ledgers")
+    folders = StorageFolders((str(tmp_path / "journal"),), (str(tmp_path / "ledgers"),))
     for clean in (False, True, False):
-        storage = Storage.open(OsDisk(), *folders, SMALL, clock=SteppingClock())
+        storage = Storage.open(OsDisk(), folders, SMALL, clock=SteppingClock())
         check(storage)
         for ledger, lac in LACS.items():
             assert storage.write_lac(ledger, KEY, lac_body(ledger, lac)) == Code.OK

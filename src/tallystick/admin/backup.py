@@ -98,8 +98,7 @@ def _ask(cookies: dict[BookieId, bytes]) -> tuple[dict[BookieId, LedgerId], dict
     for bookie, data in sorted(cookies.items()):
         try:
             stored = cookie.decode(data, where=f"the cookie of {bookie}")
-            pairs = [(journal, ledgers) for journal in stored.journal_dirs for ledgers in stored.ledger_dirs]
-            highest[bookie] = max(highest_ledger(disk, journal, ledgers) for journal, ledgers in pairs)
+            highest[bookie] = highest_ledger(disk, stored.journal_dirs, stored.ledger_dirs)
         except (TallyError, OSError, ValueError) as error:
             unknown[bookie] = " ".join(str(error).split())
     return highest, unknown

@@ -7,6 +7,7 @@ import contextlib
 import enum
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.admin.ledgers import list_ledgers
@@ -15,6 +16,7 @@ from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.bookie.drains import DrainFile
 from tallystick.bookkeeper.bookie.listing import DAMAGED, DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD, SCRUB
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment, RegisteredBookies, Versioned
@@ -234,17 +236,18 @@ def undo_drain(ledger_dir: str) -> None:
     DrainFile(OsDisk(), ledger_dir).undo()
 
 
-def check_folders(ledger_dir: str, journal_dir: str) -> CheckReport:
+def check_folders(ledger_dirs: Sequence[str], journal_dirs: Sequence[str]) -> CheckReport:
     """Look for damage in the folders of a bookie that is down; nothing is written.
 
     Raises NotFound when no bookie was ever started there, UsageError while one runs.
     """
-    disk, ledger_dir, journal_dir = OsDisk(), os.path.abspath(ledger_dir), os.path.abspath(journal_dir)
+    disk = OsDisk()
+    folders = StorageFolders(tuple(map(os.path.abspath, journal_dirs)), tuple(map(os.path.abspath, ledger_dirs)))
     with contextlib.ExitStack() as stack:
-        for folder in dict.fromkeys((folder_of(ledger_dir), folder_of(journal_dir))):
+        for folder in dict.fromkeys(map(folder_of, (*folders.ledgers, *folders.journals))):
             if disk.exists(os.path.join(folder, LOCK_FILE)):  # to make it would be a change
                 stack.callback(disk.lock(folder).release)
-        return check_bookie(disk, journal_dir, ledger_dir, system_random())
+        return check_bookie(disk, folders, system_random())
 
 
 async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None, BookieSpace | None]:

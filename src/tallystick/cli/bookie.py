@@ -134,10 +134,10 @@ def info(
 
 @app.command
 def check(
-    folder: Annotated[str, Parameter(help="Its ledger folder, as ledgerDirectories names it.")],
+    folder: Annotated[str, Parameter(help="Its ledger folders, as ledgerDirectories names them.")],
     /,
     *,
-    journal: Annotated[str | None, Parameter(help="Its journal folder, where that is another one.")] = None,
+    journal: Annotated[str | None, Parameter(help="Its journal folders, where those are others.")] = None,
     json: Json = False,
 ) -> int:
     """Look for damage in the folders of a bookie that is down, entry by entry; nothing is written.
@@ -147,7 +147,7 @@ def check(
     from tallystick.admin import bookies
     from tallystick.cli import output
 
-    report = bookies.check_folders(folder, journal or folder)
+    report = bookies.check_folders(folder.split(","), (journal or folder).split(","))
     damages = [vars(damage) for damage in report.damages]
     row: dict[str, Any] = {
         "starts": report.can_start,
@@ -158,6 +158,8 @@ def check(
         "entries": report.entries,
         "commits_to_replay": report.journal_commits,
     }
+    if report.folders:
+        row["folders"] = [str(each) for each in report.folders]
     output.details({**row, "damages": damages} if json else row, json=json)
     if not json:
         output.rows(damages, json=False, empty="nothing is damaged")
@@ -202,7 +204,7 @@ def collect(
     from tallystick.admin.bookies import order_collection
     from tallystick.bookkeeper.bookie.keys import SCHEMA
 
-    folder = SCHEMA.load(config.config, config.overrides()).settings.ledger_dir
+    folder = SCHEMA.load(config.config, config.overrides()).settings.home
     order_collection(folder, now=now)
     print(
         f"ordered: the bookie on {folder} begins within seconds, or when it is started within the hour; "
@@ -225,7 +227,7 @@ def drain(
     from tallystick.admin import bookies
     from tallystick.bookkeeper.bookie.keys import SCHEMA
 
-    folder = SCHEMA.load(config.config, config.overrides()).settings.ledger_dir
+    folder = SCHEMA.load(config.config, config.overrides()).settings.home
     if undo:
         bookies.undo_drain(folder)
         print(f"undone: the bookie on {folder} takes new entries again within 10 s, if its disks have space")

@@ -14,11 +14,21 @@ if TYPE_CHECKING:
 app = App(name="sim", help="Run production code through seeded faults: whole clusters and brokers, stores.")
 
 Kind = Literal[
-    "cluster", "repairs", "storage", "streams", "sinks", "replication", "metadata", "brokers", "broker-sinks"
+    "cluster",
+    "repairs",
+    "storage",
+    "storage-folders",
+    "streams",
+    "sinks",
+    "replication",
+    "metadata",
+    "brokers",
+    "broker-sinks",
 ]
 _MODULES: dict[Kind, str] = {
     "replication": "ha",
     "broker-sinks": "broker_sinks",
+    "storage-folders": "storage_folders",
 }  # the others have the names of their kinds
 
 

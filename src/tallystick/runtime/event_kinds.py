@@ -154,6 +154,7 @@ _BOOKIE = {
         INFO,
         {
             "cookie written": "A new bookie has joined the cluster.",
+            "storage expanded": "New ledger folders came to those of the bookie (`allowStorageExpansion`).",
             "ledgers left limbo": "What this bookie lacked of them is here, or nothing is placed here.",
             "entries mended": "Damaged entries were made good from other replicas.",
             "scrub ended": "All that this bookie stores was read once.",
@@ -204,6 +205,7 @@ _BOOKIE = {
             "entries damaged": "Entries on this disk are unreadable or bad: they are fetched from other replicas.",
             "entries not mended": "Damaged entries stay so for now: the event says why. Tried again.",
             "index of an entry log damaged": "The next start would be refused: rejoin with an empty disk before it.",
+            "ledger folder failed": "It is used no more: its ledgers are in limbo until what it had is fetched.",
             "ledger not filled": "A ledger stays in limbo for now: what lacks could not be fetched. Tried again.",
             "bad replica": "Another bookie gave an entry that does not match its digest; it was not stored.",
             "disk fills up": "The disk of a folder is above `diskUsageWarnThreshold`: the bookie will be read-only.",

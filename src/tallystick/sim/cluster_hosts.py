@@ -9,6 +9,8 @@ from typing import Protocol
 
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
+from tallystick.bookkeeper.bookie.cookies import journal_of, ledgers_of
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
@@ -101,8 +103,8 @@ class BookieHost(Host[BookieWorld]):
     def _settings(self) -> BookieSettings:
         return BookieSettings(
             f"memory://{self._world.service.name}",
-            "/bookie/journal",
-            "/bookie/ledgers",
+            ("/bookie/journal",),
+            ("/bookie/ledgers",),
             port=PORT,
             bookie_id=self.id,
             advertised_host=self.address,
@@ -147,9 +149,11 @@ class BookieHost(Host[BookieWorld]):
         """Returns what a start after a loss of power now would find. Returns None of a disk that has rotted."""
         with contextlib.suppress(CorruptRecord) if self.is_rotten else contextlib.nullcontext():
             settings = self._settings
-            journal, ledgers = f"{settings.journal_dir}/tally/journal", f"{settings.ledger_dir}/tally/ledgers"
+            folders = StorageFolders(
+                tuple(map(journal_of, settings.journal_dirs)), tuple(map(ledgers_of, settings.ledger_dirs))
+            )
             medium, rng = self.disk.medium(), random.Random(0)
-            return Storage.open(medium, journal, ledgers, SETTINGS, clock=self._world.clock, random=rng)
+            return Storage.open(medium, folders, SETTINGS, clock=self._world.clock, random=rng)
         return None
 
     def _allow(self, process: Process, error: Exception) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
-from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.state_file import SPARE_FILE
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
@@ -26,10 +25,11 @@ from tallystick.sim.disk import PLENTY, Crashed, SimDisk
 from tallystick.sim.invariants import Violation
 from tallystick.sim.series import Outcome
 from tallystick.sim.storage_model import (
+    FOLDERS,
     IDS,
-    JOURNAL_DIR,
     LEDGER_DIR,
     SETTINGS,
+    Flight,
     LedgerModel,
     TickingClock,
     Versions,
@@ -48,22 +48,12 @@ STEPS = 120
 SPARE = f"{LEDGER_DIR}/{SPARE_FILE}"
 
 
-@dataclass
-class Flight:
-    """A commit under way, with the adds, fences and explicit LACs that its sync will promise."""
-
-    commit: Commit
-    adds: list[tuple[int, int, int]]
-    fences: list[int]
-    lacs: list[tuple[int, int]]
-
-
 class StorageLife:
     """One life of a storage, with its disk and its model."""
 
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.random = random.Random(seed)
-        self.disk = SimDisk(random.Random(seed + 1))
+        self.disk = self.make_disk(random.Random(seed + 1))
         self.trace = Trace(lambda: float(self.disk.operations), keep=keep_trace)  # its time is the disk's work
         self.clock = TickingClock()
         self.books = {ledger: LedgerModel() for ledger in IDS}
@@ -80,10 +70,18 @@ class StorageLife:
         self._is_plan_written = False
         self._rewrites = Rewrites(seed, self.trace)
         self._forgetting: set[int] = set()  # deleted ledgers that the disk may not remember as such
+        self.steps: list[tuple[Callable[[], None], int]] = [
+            (self.add_run, 30), (self.add_one, 10), (self.fence, 4), (self.wrong_key, 2), (self.commit, 30),
+            (self.upkeep, 25), (self.look, 10), (self.crash_soon, 3), (self.restart, 2), (self.fill_up, 2),
+            (self.write_lac, 6),
+        ]  # fmt: skip
         self.storage = self._open()
 
+    def make_disk(self, rng: random.Random) -> SimDisk:
+        return SimDisk(rng)
+
     def _reopen(self) -> Storage:
-        return Storage.open(self.disk, JOURNAL_DIR, LEDGER_DIR, SETTINGS, clock=self.clock, random=self.random)
+        return Storage.open(self.disk, FOLDERS, SETTINGS, clock=self.clock, random=self.random)
 
     def _open(self) -> Storage:
         while True:
@@ -106,14 +104,9 @@ class StorageLife:
             self.disk.crash_at = self.disk.operations + self.random.randint(1, 60)
 
     def live(self) -> None:
-        steps: list[tuple[Callable[[], None], int]] = [
-            (self.add_run, 30), (self.add_one, 10), (self.fence, 4), (self.wrong_key, 2), (self.commit, 30),
-            (self.upkeep, 25), (self.look, 10), (self.crash_soon, 3), (self.restart, 2), (self.fill_up, 2),
-            (self.write_lac, 6),
-        ]  # fmt: skip
-        actions, weights = [step for step, _ in steps], [weight for _, weight in steps]
+        actions, weights = [step for step, _ in self.steps], [weight for _, weight in self.steps]
         for _ in range(2 * STEPS if self._rewrites.happens else STEPS):
-            self.disk.fault = self._refuse if self._flaky else None
+            self.disk.fault = self._fault()
             action = self.random.choices(actions, weights)[0]
             if self._rewrites.is_due():
                 action = self.rewrite
@@ -131,7 +124,13 @@ class StorageLife:
         self.disk.crash_at = None
         self.restart()
         self.storage.close()
+        self.end()
+
+    def end(self) -> None:
         check_rot(self.books, self.disk, self.random, self._reopen)
+
+    def _fault(self) -> Callable[[str, str], StorageError | None] | None:
+        return self._refuse if self._flaky else None
 
     def _refuse(self, operation: str, path: str) -> StorageError | None:
         if operation in ("write", "sync", "sync_dir") and self.random.random() < self._flaky:
@@ -267,7 +266,7 @@ class StorageLife:
                 self._begin_collect()
         elif not self._is_plan_written:
             try:
-                self.storage.checkpoints.write(self._plan)
+                self.write_plan(self._plan)
             except StorageError as error:
                 self._judge_refusal(self._plan, error)
                 self._plan = None
@@ -278,6 +277,9 @@ class StorageLife:
 
     def rewrite(self) -> None:
         self._plan = self._rewrites.step(self.storage, self._plan)
+
+    def write_plan(self, plan: CheckpointPlan) -> None:
+        self.storage.checkpoints.write(plan)
 
     def _judge_refusal(self, plan: CheckpointPlan, error: StorageError) -> None:
         with self.disk.undisturbed():
@@ -431,9 +433,8 @@ class StorageOutcome(Outcome):
     crashes: int = 0
 
 
-def run(seed: int, *, keep_trace: bool = False) -> StorageOutcome:
-    """One life."""
-    life = StorageLife(seed, keep_trace=keep_trace)
+def outcome(life: StorageLife, seed: int) -> StorageOutcome:
+    """Live a life, and say how it ended."""
     violation = None
     try:
         life.live()
@@ -444,3 +445,8 @@ def run(seed: int, *, keep_trace: bool = False) -> StorageOutcome:
     trace = life.trace
     lines = tuple(trace.lines or ())
     return StorageOutcome(seed, violation, life.promise_count, trace.fingerprint, lines, crashes=life.crashes)
+
+
+def run(seed: int, *, keep_trace: bool = False) -> StorageOutcome:
+    """One life."""
+    return outcome(StorageLife(seed, keep_trace=keep_trace), seed)

@@ -7,6 +7,8 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tallystick.bookkeeper.bookie.journals import StagedCommit
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
@@ -16,8 +18,8 @@ from tallystick.errors import StorageError
 from tallystick.sim.disk import SimDisk
 from tallystick.sim.invariants import Violation
 
-JOURNAL_DIR = "/bookie/journal"
 LEDGER_DIR = "/bookie/ledgers"
+FOLDERS = StorageFolders(("/bookie/journal",), (LEDGER_DIR,))
 SETTINGS = StorageSettings(
     journal_segment_bytes=16 * 1024,
     journal_spare_segments=2,
@@ -69,6 +71,16 @@ class LedgerModel:
             or self.durable_lac >= 0
             or any(versions.durable_version >= 0 for versions in self.entries.values())
         )
+
+
+@dataclass
+class Flight:
+    """A commit under way, with the adds, fences and explicit LACs that its sync will promise."""
+
+    commit: StagedCommit
+    adds: list[tuple[int, int, int]]
+    fences: list[int]
+    lacs: list[tuple[int, int]]
 
 
 class TickingClock:

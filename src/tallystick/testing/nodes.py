@@ -203,8 +203,8 @@ class BookieNode(Node):
         world = self._world
         settings = BookieSettings(
             world.uri,
-            "/bookie/journal",
-            "/bookie/ledgers",
+            ("/bookie/journal",),
+            ("/bookie/ledgers",),
             port=BOOKIE_PORT,
             bookie_id=self.name,
             advertised_host=self.address,

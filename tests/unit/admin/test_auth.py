@@ -32,11 +32,11 @@ async def test_who_came_to_each_bookie_and_how(tmp_path: Path) -> None:
     await driver.init_cluster()
     open_ = SecuritySettings(mechanisms=("sasl",), users_file=keys.users(), allow_anonymous=True)
     with_page: dict[str, Any] = {"http_enabled": True, "http_port": 0}
-    settings = BookieSettings(uri, folder, folder, port=0, bookie_id="b0", security=open_, **with_page)
+    settings = BookieSettings(uri, (folder,), (folder,), port=0, bookie_id="b0", security=open_, **with_page)
     silent = str(tmp_path / "b1")
     bookies = [
         await start_bookie(settings, this_machine(), SMALL),
-        await start_bookie(BookieSettings(uri, silent, silent, port=0, bookie_id="b1"), this_machine(), SMALL),
+        await start_bookie(BookieSettings(uri, (silent,), (silent,), port=0, bookie_id="b1"), this_machine(), SMALL),
     ]
     try:
         for secret, code in ((SECRET, Code.OK), (OLD_SECRET, Code.OK), ("no", Code.UNAUTHORIZED)):
@@ -61,7 +61,7 @@ async def test_a_page_that_is_reached_from_elsewhere_does_not_say_who_came(tmp_p
     driver = ClusterMetadata(MemoryStore("page-elsewhere"))
     await driver.init_cluster()
     settings = BookieSettings(
-        "memory://page-elsewhere", folder, folder, port=0, bookie_id="b0",
+        "memory://page-elsewhere", (folder,), (folder,), port=0, bookie_id="b0",
         http_enabled=True, http_port=0, http_host="0.0.0.0", http_anonymous=True,
     )  # fmt: skip
     bookie = await start_bookie(settings, this_machine(), SMALL)
@@ -81,7 +81,9 @@ def test_the_command_says_what_is_amiss(tmp_path: Path, capsys: pytest.CaptureFi
     folder = str(tmp_path / "b0")
 
     async def ask() -> tuple[int | None, bytes]:
-        bookie = await start_bookie(BookieSettings(uri, folder, folder, port=0, bookie_id="b0"), this_machine(), SMALL)
+        bookie = await start_bookie(
+            BookieSettings(uri, (folder,), (folder,), port=0, bookie_id="b0"), this_machine(), SMALL
+        )
         try:
             command = [sys.executable, "-m", "tallystick", "auth", "status", "--uri", uri, "--json"]
             process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)

@@ -14,8 +14,7 @@ registration that is still listed, without waiting for the old session to end.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
@@ -25,21 +24,24 @@ from tallystick.bookkeeper.bookie.address import Address, wait_for_address
 from tallystick.bookkeeper.bookie.collection import GarbageCollection
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of, is_near
-from tallystick.bookkeeper.bookie.cookies import folder_of, stored_instance
+from tallystick.bookkeeper.bookie.cookies import folder_of, journal_of, ledgers_of
 from tallystick.bookkeeper.bookie.drains import DrainFile
 from tallystick.bookkeeper.bookie.front import Behind, open_front
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.handshakes import Handshakes
 from tallystick.bookkeeper.bookie.limbo_bookie import Fill, LimboBookie, Mend
-from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.limits import DiskGuard, DiskPlaces
 from tallystick.bookkeeper.bookie.listing import Listing, with_properties
 from tallystick.bookkeeper.bookie.looks import Looks
+from tallystick.bookkeeper.bookie.marking import LimboMarks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.own_copies import OwnCopies
 from tallystick.bookkeeper.bookie.own_disk import OwnDisk
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.ports import BookiePorts
 from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
+from tallystick.bookkeeper.bookie.restart import failed_folders
 from tallystick.bookkeeper.bookie.scrubber import Scrubber
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -47,7 +49,7 @@ from tallystick.bookkeeper.bookie.upkeep import BookieUpkeep
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.registration import LIMBO
-from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import DiskFull, InvalidCookie, StorageError
 from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages
@@ -103,15 +105,21 @@ class Bookie:
         self._addresses = addresses_of(settings)
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._tasks: list[asyncio.Task[None]] = []
+        self._filling: asyncio.Task[None] | None = None
         self._listing: Listing | None = None
         self._clean = False  # its storage was closed with a checkpoint
         self.counts = Counts()
         self.guard = DiskGuard(
-            settings.disk_usage_threshold, settings.high_priority_spare_bytes, warn=settings.disk_usage_warn_threshold
+            settings.disk_usage_threshold,
+            settings.high_priority_spare_bytes,
+            warn=settings.disk_usage_warn_threshold,
+            any_full=settings.read_only_when_any_full,
         )
         self.scrubber: Scrubber | None = None
         self._peers: Handshakes | None = None
-        self._drain = DrainFile(outside.disk, settings.ledger_dir)
+        self._folders: list[str] = []  # those in use
+        self._unusable: list[str] = []  # ledger folders that failed
+        self._drain = DrainFile(outside.disk, settings.home)
         self._recent = RecentAdds()
         self._ports = BookiePorts(settings, self._addresses, outside)
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -128,10 +136,6 @@ class Bookie:
     def http_address(self) -> Address | None:
         return self._ports.http_address
 
-    @property
-    def _folders(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((self._settings.journal_dir, self._settings.ledger_dir)))
-
     async def stop(self) -> None:
         """Remove the registration, serve what is under way, write a checkpoint, unlock the folders."""
         await self._stack.aclose()
@@ -141,15 +145,23 @@ class Bookie:
 
     async def _start(self, *, rejoin: bool) -> None:
         settings, outside = self._settings, self._outside
-        self._lock_folders()
+        self._lock_folders(rejoin=rejoin)
         self._stack.push_async_callback(self._ports.close)
         await self._ports.bind(lambda: self._server.session(), self._pages)
         self.driver = await self._connect(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
         self._stack.push_async_callback(self.driver.close)
         patience_s = 2 * settings.session_timeout_s
         own_disk = await OwnDisk.claim(
-            self.driver, settings, self.id, outside, folders=self._folders, rejoins=rejoin, patience_s=patience_s
+            self.driver,
+            settings,
+            self.id,
+            outside,
+            folders=self._folders,
+            unusable=self._unusable,
+            rejoins=rejoin,
+            patience_s=patience_s,
         )
+        self._instance = own_disk.instance
         self._stack.push_async_callback(self._say_the_end, own_disk.progress)
         await self._open_storage(own_disk)
         collection = self._open_collection(self.driver, own_disk.instance)
@@ -161,11 +173,12 @@ class Bookie:
         self._begin(self.upkeep.checkpoints())
         self._begin(self.upkeep.compactions())
         self._begin(collection.runs(settings.gc_wait_s))
-        self._begin(self.upkeep.disks(outside.disk, self._folders, partial(self._look, listing)))
-        self._begin(own_disk.progress.says(lambda: self.storage.synced_commit))
+        self._begin(self.upkeep.disks(outside.disk, partial(self._look, listing)))
+        self._begin(own_disk.progress.says(lambda: self.storage.positions))
         self._begin(listing.ended())
-        if self._fill is not None and self.storage.limbo:
-            self._begin(self._fill(self._copies(LimboBookie)))
+        self._begin_fill()
+        if self.storage.folders.failed and self.storage.limbo:
+            self._begin(self._marks.mark(list(self.storage.limbo)))
         if settings.scrub_bytes_per_s:
             self.scrubber = self._open_scrubber()
             self._begin(self.scrubber.run())
@@ -175,7 +188,7 @@ class Bookie:
     async def _say_the_end(self, progress: ProgressRecord) -> None:
         """Say how far the disk is when nothing is written to it any more."""
         if self._clean:
-            await progress.say(self.storage.synced_commit)
+            await progress.say(self.storage.positions)
 
     def _copies(self, kind: type[Copies]) -> Copies:
         worker = self._outside.workers("tally-fill")
@@ -184,7 +197,7 @@ class Bookie:
             self.id,
             self.driver,
             self._outside,
-            instance=stored_instance(self._outside.disk, self._settings.ledger_dir),
+            instance=self._instance,
             pace=self.repair_pace,
             storage=self.storage,
             service=self._service,
@@ -198,13 +211,11 @@ class Bookie:
     def _open_scrubber(self) -> Scrubber:
         worker = self._outside.workers("tally-scrub")
         self._stack.callback(worker.close)
-        folder = folder_of(self._settings.ledger_dir)
         return Scrubber(
             self.storage,
             self.driver,
             disk=self._outside.disk,
-            folder=folder,
-            logs_folder=os.path.join(folder, "ledgers"),
+            folder=folder_of(self._settings.home),
             bytes_per_s=self._settings.scrub_bytes_per_s,
             worker=worker,
             clock=self._outside.clock,
@@ -217,30 +228,67 @@ class Bookie:
         if self._listing is not None and self.scrubber is not None:
             self._listing.scrubbed(self.scrubber.progress.shown(self.scrubber.ends_ms), len(self.storage.damages))
 
+    def _begin_fill(self) -> None:
+        """Fetch what the bookie lacks of ledgers in limbo, unless that is under way."""
+        if self._fill is not None and self.storage.limbo and (self._filling is None or self._filling.done()):
+            self._filling = self._begin(self._fill(self._copies(LimboBookie)))
+
+    def _folder_lost(self, ledgers: Sequence[LedgerId]) -> None:
+        self._show_limbo()
+        if self._listing is not None:  # else the start is not done, and does it
+            self._begin_fill()
+            self._begin(self._marks.mark(ledgers))
+
     def _show_limbo(self) -> None:
         if self._listing is not None:
             self._listing.in_limbo(len(self.storage.limbo))
             self._listing.damaged(len(self.storage.damages))
 
-    def _lock_folders(self) -> None:
-        for folder in self._folders:
-            make_folder(self._outside.disk, folder_of(folder))
-            self._stack.callback(self._outside.disk.lock(folder_of(folder)).release)
+    def _lock_folders(self, *, rejoin: bool) -> None:
+        """Lock the folders, but for ledger folders that failed before. One that fails now is refused, unless the bookie
+        rejoins without it."""
+        settings, disk, errors = self._settings, self._outside.disk, dict[str, StorageError]()
+        folders = settings.folders
+        for folder in folders:
+            try:
+                make_folder(disk, folder_of(folder))
+                self._stack.callback(disk.lock(folder_of(folder)).release)
+                self._folders.append(folder)
+            except StorageError as error:
+                errors[folder] = error
+        sound = [ledgers_of(folder) for folder in settings.ledger_dirs if folder not in errors]
+        failed = failed_folders(disk, sound, self._storage_settings)
+        for folder, reason in errors.items():
+            if folder in settings.journal_dirs or not (sound and (rejoin or ledgers_of(folder) in failed)):
+                raise reason
+        self._unusable = [
+            folder
+            for folder in settings.ledger_dirs
+            if folder in errors or (ledgers_of(folder) in failed and not rejoin)
+        ]
+        self._folders = [folder for folder in self._folders if folder not in self._unusable]
 
     async def _open_storage(self, own_disk: OwnDisk) -> None:
         settings, outside = self._settings, self._outside
         self._worker, self._journal_worker = outside.workers("tally-upkeep"), outside.workers("tally-journal")
         self._stack.callback(self._worker.close)
         self._stack.callback(self._journal_worker.close)
-        journal = os.path.join(folder_of(settings.journal_dir), "journal")
-        ledgers = os.path.join(folder_of(settings.ledger_dir), "ledgers")
-        opening = partial(Storage.open, outside.disk, journal, ledgers, self._storage_settings)
+        journals, ledgers = tuple(map(journal_of, settings.journal_dirs)), tuple(map(ledgers_of, settings.ledger_dirs))
+        opening = partial(
+            Storage.open,
+            outside.disk,
+            StorageFolders(journals, ledgers),
+            self._storage_settings,
+            lost=[path for folder in own_disk.lost for path in (journal_of(folder), ledgers_of(folder))],
+            failed=[ledgers_of(folder) for folder in self._unusable],
+        )
         self.storage = await self._worker.run(lambda: opening(clock=outside.clock, random=outside.random))
         try:
-            own_disk.check_journal(self.storage.synced_commit)
+            own_disk.check_journals(self.storage.positions)
         except InvalidCookie:
             await self._worker.run(lambda: self.storage.close(clean=False))
             raise
+        self._marks = LimboMarks(self.driver, self.id, self.storage.limbo, outside.clock)
         self.storage.identities.bound_unmade(settings.max_ledgers_without_metadata)
         self._stack.push_async_callback(self._close_storage)
         if (stats := self.storage.replay_stats).commits:
@@ -265,12 +313,14 @@ class Bookie:
             press=self.committer.press,
             moded=self._moded,
             deleted=lambda ledgers: self._service.polls.deleted(ledgers),
+            folder_lost=self._folder_lost,
+            places=DiskPlaces(settings.journal_dirs, {ledgers_of(folder): folder for folder in settings.ledger_dirs}),
             compaction_pace=(
                 Pace(outside.clock, settings.compaction_bytes_per_s),
                 Pace(outside.clock, settings.compaction_entries_per_s),
             ),
         )
-        self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
+        self.upkeep.measure(outside.disk)
         self.guard.set_drained(self._drain.is_there)
 
     def _report_deletions(self, waiting: int, ahead: int) -> None:
@@ -289,7 +339,7 @@ class Bookie:
             instance=instance,
             storage=self.storage,
             disk=outside.disk,
-            folder=settings.ledger_dir,
+            folder=settings.home,
             worker=self._worker,
             recent=self._recent,
             clock=outside.clock,
@@ -322,7 +372,7 @@ class Bookie:
             lambda: not self.guard.read_only,
             self._is_metadata_reached,
             lambda: self.committer.staged_bytes,
-            lambda: dict(zip(self._folders, self.guard.usages, strict=True)),
+            lambda: self.upkeep.usages,
         )
 
     async def _listen(self) -> None:
@@ -330,7 +380,7 @@ class Bookie:
         self.looks = Looks(
             self.driver,
             bookie=self.id,
-            instance=stored_instance(self._outside.disk, settings.ledger_dir),
+            instance=self._instance,
             ledgers=self.storage.identities,
             renew=self.upkeep.renew,
             reserve=self.committer.reserve,
@@ -415,10 +465,11 @@ class Bookie:
             self.committer.close()
             self._server.abort()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.append(task)
         watch([task], self._fail)
+        return task
 
     async def _end_tasks(self) -> None:
         await self.upkeep.finish()

@@ -12,17 +12,19 @@ compaction, which has written its log before (``compaction.py``).
 
 from __future__ import annotations
 
+import contextlib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tallystick.bookkeeper.bookie.compaction import NewLog
 from tallystick.bookkeeper.bookie.entry_log import LogWriter
-from tallystick.bookkeeper.bookie.log_index import EntryLog
+from tallystick.bookkeeper.bookie.ledger_folders import LedgerFolders
+from tallystick.bookkeeper.bookie.log_index import EntryLog, remove_log
 from tallystick.bookkeeper.bookie.memtable import MemTable, Rows
+from tallystick.bookkeeper.bookie.places import Mark
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import State
-from tallystick.bookkeeper.bookie.state_file import StateFile
 from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import StorageError
@@ -37,7 +39,9 @@ class CheckpointPlan:
 
     table: MemTable | None = field(repr=False)  # None: no entry is written, and the state keeps its mark
     state: State = field(repr=False)  # to be stored; the logs that the checkpoint writes are added to its own
-    log_id: int = 0  # of the log that the table makes
+    mark: Mark  # up to this commit all is in the state and the logs
+    log_id: int = 0  # of the first log that the table makes, of each folder in use one
+    ledgers: Mapping[int, Sequence[LedgerId]] = field(default_factory=dict)  # of the table, by folder
     moved: NewLog | None = field(default=None, repr=False)  # durable already: has what is live in the rewritten logs
     rewritten: tuple[int, ...] = ()
     dead_logs: tuple[int, ...] = ()  # logs that nothing refers to
@@ -47,9 +51,9 @@ class CheckpointPlan:
 
 @dataclass(frozen=True)
 class CheckpointResult:
-    """A durable checkpoint: the log that it wrote, and those that count no longer."""
+    """A durable checkpoint: the logs that it wrote, and those that count no longer."""
 
-    table_log: NewLog | None = None
+    table_logs: tuple[NewLog, ...] = ()
     removed: tuple[int, ...] = ()
 
 
@@ -73,34 +77,50 @@ class ReclaimedSpace:
 class CheckpointWriter:
     """``write`` checkpoints one after another, on a thread."""
 
-    def __init__(self, disk: Disk, directory: str, settings: StorageSettings, state_file: StateFile) -> None:
-        self._disk, self._directory, self._settings, self._state_file = disk, directory, settings, state_file
+    def __init__(self, disk: Disk, settings: StorageSettings, folders: LedgerFolders) -> None:
+        self._disk, self._settings, self._folders = disk, settings, folders
 
     def write(self, plan: CheckpointPlan) -> CheckpointResult:
         """Make a checkpoint durable. After a StorageError the old state holds, and the same table can be written
         again."""
-        table_log = None if plan.table is None else self._write_table(plan.table, plan)
+        table_logs = () if plan.table is None else self._write_table(plan.table, plan)
         removed = (*plan.dead_logs, *plan.rewritten)
-        other_logs = (log for log in plan.state.logs if log not in removed)
-        new_logs = (each[0].id for each in (plan.moved, table_log) if each is not None)
+        new_logs = (*(() if plan.moved is None else (plan.moved,)), *table_logs)
+        names = (*(log for log in plan.state.logs if log not in removed), *(log.id for log, _ in new_logs))
+        folders = {log: folder for log in names if (folder := self._folders.folder_of(log))}
         # From here on a failure leaves it open which state holds, so the new logs must stay.
-        self._state_file.write(replace(plan.state, logs=(*other_logs, *new_logs)))
-        return CheckpointResult(table_log, removed)
+        self._folders.write(replace(plan.state, logs=names, log_folders=folders))
+        return CheckpointResult(table_logs, removed)
 
-    def _write_table(self, table: MemTable, plan: CheckpointPlan) -> NewLog | None:
-        """Write a log with what is in memory. Returns None if that is nothing."""
-        writer = LogWriter(self._disk, self._directory, plan.log_id, self._settings.chunk_bytes)
+    def _write_table(self, table: MemTable, plan: CheckpointPlan) -> tuple[NewLog, ...]:
+        """Write what is in memory to a log in each folder. If one fails none is left."""
+        logs = list[NewLog]()
         try:
-            for ledger in sorted_in_parts([*table.ledgers]):
-                if ledger in plan.state.ledgers:
-                    _write_rows(writer, ledger, table.ledgers[ledger])
-            if writer.pieces:
-                return writer.finish(), writer.pieces
+            for log_id, (folder, ledgers) in enumerate(plan.ledgers.items(), plan.log_id):
+                stored = [ledger for ledger in ledgers if ledger in plan.state.ledgers]
+                logs += self._write_log(table, stored, log_id, folder)
         except StorageError:
-            writer.abandon()
+            for log, _ in logs:
+                with contextlib.suppress(StorageError):
+                    remove_log(self._disk, self._folders.directory(log.id), log.id)
             raise
-        writer.abandon()
-        return None
+        return tuple(logs)
+
+    def _write_log(self, table: MemTable, ledgers: Sequence[LedgerId], log_id: int, folder: int) -> list[NewLog]:
+        """Write a log in this folder. Returns an empty list if nothing is for it."""
+        self._folders.put(log_id, folder)
+        with self._folders.watching(folder):
+            writer = LogWriter(self._disk, self._folders.path(folder), log_id, self._settings.chunk_bytes)
+            try:
+                for ledger in sorted_in_parts(ledgers):
+                    _write_rows(writer, ledger, table.ledgers[ledger])
+                if writer.pieces:
+                    return [(writer.finish(), writer.pieces)]
+            except StorageError:
+                writer.abandon()
+                raise
+            writer.abandon()
+            return []
 
 
 def _write_rows(writer: LogWriter, ledger: LedgerId, rows: Rows) -> None:

@@ -12,13 +12,18 @@ All methods are for the loop but ``write`` and ``sweep``, of which a thread runs
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan, CheckpointResult, CheckpointWriter, ReclaimedSpace
 from tallystick.bookkeeper.bookie.collector import groups_to_rewrite, logs_without_a_ledger, room_to_rewrite
 from tallystick.bookkeeper.bookie.compaction import Compaction, UnreadableLog
+from tallystick.bookkeeper.bookie.ledger_folders import FolderFailure
 from tallystick.bookkeeper.bookie.log_index import remove_log
+from tallystick.bookkeeper.bookie.memtable import MemTable
+from tallystick.bookkeeper.bookie.places import Mark
 from tallystick.bookkeeper.bookie.restart import StorageParts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import DeletedLedger, State
@@ -38,20 +43,20 @@ class Checkpoints:
     def __init__(
         self,
         disk: Disk,
-        directory: str,
         settings: StorageSettings,
         clock: Clock,
         parts: StorageParts,
         *,
-        taken_commit: Callable[[], int],
+        taken_commit: Callable[[], Mark],
         newest_commit: Callable[[], int],
     ) -> None:
-        """``taken_commit`` gives the number of the last commit that was taken, ``newest_commit`` that of the commit
-        with all that is staged."""
-        self._disk, self._directory, self._settings, self._clock = disk, directory, settings, clock
-        self._journal, self._ledgers, self._logs, self._tables = parts.journal, parts.ledgers, parts.logs, parts.tables
-        self._state_file, self._taken_commit, self._newest_commit = parts.state_file, taken_commit, newest_commit
-        self._writer = CheckpointWriter(disk, directory, settings, parts.state_file)
+        """``taken_commit`` gives the last commit that was taken, ``newest_commit`` the number of the commit with all
+        that is staged."""
+        self._disk, self._settings, self._clock = disk, settings, clock
+        self._journals, self._ledgers, self._logs = parts.journals, parts.ledgers, parts.logs
+        self._tables, self.folders = parts.tables, parts.folders
+        self._taken_commit, self._newest_commit = taken_commit, newest_commit
+        self._writer = CheckpointWriter(disk, settings, parts.folders)
         self._mark = parts.mark  # of the state that is on the disk
         self._result = CheckpointResult()  # by the checkpoint that is between ``write`` and ``finish``
         self._entering: Iterator[None] = iter(())  # its pieces into the index
@@ -62,7 +67,7 @@ class Checkpoints:
     @property
     def up_to_date(self) -> bool:
         """Return whether the journal has nothing that a restart would replay."""
-        return self._newest_commit() == self._mark
+        return self._newest_commit() == self._mark.number
 
     @property
     def due(self) -> bool:
@@ -71,34 +76,67 @@ class Checkpoints:
         if self._tables.active.bytes >= settings.memtable_bytes:
             return True
         # The segment that is written now may be longer than that alone; no checkpoint makes it shorter.
-        return self._journal.used_bytes >= settings.journal_bytes and not self.up_to_date
+        return self._journals.used_bytes >= settings.journal_bytes and not self.up_to_date
 
     def begin(self) -> CheckpointPlan:
         """Set apart what is in memory. Next: ``write`` on a thread, then ``finish``; ``begin`` again if that fails."""
         log = self._ledgers.next_log
-        self._ledgers.next_log += 1
-        frozen = self._tables.freeze(self._taken_commit())
-        return CheckpointPlan(frozen, self._state(self._tables.mark, self._ledgers.deleted.copy()), log)
+        self._ledgers.next_log += max(1, len(self.folders.in_use))
+        frozen, mark = self._tables.freeze(self._taken_commit()), self._tables.mark
+        ledgers = self._by_folder(frozen)
+        state = self._state(mark, self._ledgers.deleted.copy())
+        return CheckpointPlan(frozen, state, mark, log, ledgers=ledgers)
+
+    def _by_folder(self, table: MemTable) -> dict[int, list[LedgerId]]:
+        """Return the ledgers with entries in a table by the folder of each. One whose folder takes nothing new, and one
+        that has none yet, gets one."""
+        by_folder, places = dict[int, list[LedgerId]](), self._ledgers.places
+        if places.is_single:
+            return {0: list(table.ledgers)}
+        for ledger in table.ledgers:
+            if ledger not in self._ledgers.alive:  # it was deleted since
+                continue
+            place = places.of(ledger)
+            if not self.folders.takes(place.folder):
+                place = place.moved(self.folders.choose())
+                places.put(ledger, place)
+            by_folder.setdefault(place.folder, []).append(ledger)
+        return by_folder
 
     def groups_to_rewrite(self) -> list[tuple[int, ...]]:
-        """Choose logs that are mostly dead, and small ones; those of a group make one new log."""
-        logs = [log for log in self._logs.logs.values() if log.id not in self.damaged]
-        return groups_to_rewrite(logs, self._ledgers.alive, self._settings)
+        """Choose logs that are mostly dead, and small ones; those of a group are in one folder and make one new log."""
+        groups = list[tuple[int, ...]]()
+        for folder in self.folders.in_use:
+            logs = [
+                log
+                for log in self._logs.logs.values()
+                if log.id not in self.damaged and self.folders.folder_of(log.id) == folder
+            ]
+            groups += groups_to_rewrite(logs, self._ledgers.alive, self._settings)
+        return groups
 
     def lacks_room(self, victims: Sequence[int]) -> str:
         """Return why the disk has no room for a log with what is live in these, "" if it has: as much as the next
         checkpoint may need must stay free beside it."""
         logs = [self._logs.logs[log] for log in victims if log in self._logs.logs]
+        if not logs:
+            return ""
         needed = room_to_rewrite(logs, self._ledgers.alive) + self._settings.memtable_bytes
-        free = self._disk.usage(self._directory).free
+        folder = self.folders.folder_of(logs[0].id)
+        with self.folders.watching(folder):
+            free = self._disk.usage(self.folders.path(folder)).free
         return "" if free >= needed else f"{needed} bytes must be free for a while, and {free} are"
 
     def begin_compaction(self, victims: Sequence[int]) -> Compaction:
-        """Begin to rewrite logs. No checkpoint may be under way: what it writes must be newer than what is moved."""
+        """Begin to rewrite logs of one folder. No checkpoint may be under way: what it writes must be newer than what
+        is moved."""
         log = self._ledgers.next_log
         self._ledgers.next_log += 1
         there = [victim for victim in victims if victim in self._logs.logs]
-        return Compaction(self._disk, self._directory, log, there, self._settings.chunk_bytes)
+        folder = self.folders.folder_of(there[0]) if there else self.folders.in_use[0]
+        self.folders.put(log, folder)
+        watching = partial(self.folders.watching, folder)
+        return Compaction(self._disk, self.folders.path(folder), log, there, self._settings.chunk_bytes, watching)
 
     def choosing(self, compaction: Compaction) -> Steps[None]:
         """In steps: choose what a loaded compaction moves."""
@@ -107,8 +145,10 @@ class Checkpoints:
     def replacing(self, compaction: Compaction) -> CheckpointPlan:
         """Plan the last step of a compaction that has copied all: its log takes the place of those it was made of."""
         rewritten = tuple(log for log in compaction.victims if log in self._logs.logs)  # others were deleted meanwhile
-        state = self._state(self._mark, self._ledgers.deleted.copy())
-        return CheckpointPlan(None, state, moved=compaction.new_log, rewritten=rewritten)
+        state, moved = self._state(self._mark, self._ledgers.deleted.copy()), compaction.new_log
+        if moved is not None and not self._is_in_use(moved[0].id):
+            moved = None  # its folder failed meanwhile, and nothing is read there
+        return CheckpointPlan(None, state, self._mark, moved=moved, rewritten=rewritten)
 
     def unreadable(self, error: UnreadableLog) -> bool:
         """A log could not be rewritten. Returns False if it is deleted, so that this says nothing of the disk; else it
@@ -147,13 +187,13 @@ class Checkpoints:
             if not count % STEP_LEDGERS:
                 yield
         state, forgotten = self._state(self._mark, remembered), tuple(forgettable)
-        return CheckpointPlan(None, state, dead_logs=dead_logs, deleted=tuple(deleted), forgotten=forgotten)
+        return CheckpointPlan(None, state, self._mark, dead_logs=dead_logs, deleted=tuple(deleted), forgotten=forgotten)
 
     def _forgettable(self, live: Collection[LedgerId], *, ages: bool) -> Steps[list[LedgerId]]:
         """Find, in steps, the deleted ledgers that need to be remembered no longer."""
         settings, again = self._settings, dict[LedgerId, None]()
         for count, ledger in enumerate(live, 1):
-            if self._ledgers.is_forgettable(ledger, self._mark):
+            if self._ledgers.is_forgettable(ledger, self._mark.number):
                 again[ledger] = None
             if not count % STEP_LEDGERS:
                 yield
@@ -161,16 +201,55 @@ class Checkpoints:
             return list(again)
         oldest_ms = self._clock.wall_ms() - settings.deleted_memory_ms
         most = settings.deleted_memory_ledgers
-        return [*again, *(yield from self._ledgers.forgettable(again, oldest_ms, most, self._mark))]
+        return [*again, *(yield from self._ledgers.forgettable(again, oldest_ms, most, self._mark.number))]
 
-    def _state(self, mark: int, deleted: Mapping[LedgerId, DeletedLedger]) -> State:
+    def losing(self, folder: int) -> Steps[CheckpointPlan]:
+        """In steps: a ledger folder failed. Nothing that it had is read any more, and its ledgers are in limbo, which
+        the plan makes durable in the other folders."""
+        self.folders.fail(folder)
+        ledgers, places = list(self._ledgers.places.in_folder(folder)), self._ledgers.places
+        for count, ledger in enumerate(ledgers, 1):  # before anything is missing
+            self._ledgers.limbo.enter((ledger,))
+            places.put(ledger, places.of(ledger).left(folder))
+            if not count % STEP_LEDGERS:
+                yield
+        logs = {log for log in self._logs.logs if self.folders.folder_of(log) == folder}
+        for ledger in ledgers:
+            self._ledgers.drop(ledger, logs, self._tables.last(ledger))
+            yield
+        for log in logs:
+            with contextlib.suppress(StorageError):
+                self._logs.remove(log)
+            self.folders.forget(log)
+        self._garbage = [log for log in self._garbage if self.folders.folder_of(log) != folder]
+        return CheckpointPlan(None, self._state(self._mark, self._ledgers.deleted.copy()), self._mark)
+
+    def again(self, plan: CheckpointPlan) -> CheckpointPlan:
+        """Return a plan whose ``write`` failed by a ledger folder that is used no more, for those that are left."""
+        if plan.table is not None:
+            return self.begin()
+        moved = plan.moved if plan.moved is not None and self._is_in_use(plan.moved[0].id) else None
+        rewritten = tuple(log for log in plan.rewritten if log in self._logs.logs)
+        state = self._state(self._mark, self._ledgers.deleted.copy())
+        return CheckpointPlan(None, state, self._mark, moved=moved, rewritten=rewritten, deleted=plan.deleted)
+
+    def _is_in_use(self, log_id: int) -> bool:
+        """Return whether the folder of a log has not failed."""
+        return self.folders.folder_of(log_id) in self.folders.in_use
+
+    def _state(self, mark: Mark, deleted: Mapping[LedgerId, DeletedLedger]) -> State:
         """Return what is to be stored; nobody changes ``deleted`` from now on."""
-        generation, number = self._journal.end
-        ledgers, logs = self._ledgers, tuple(self._logs.logs)
+        marks, layout, ledgers = self._journals.marks(mark), self.folders.layout, self._ledgers
+        logs = tuple(self._logs.logs)
         records, given_up = ledgers.records(), ledgers.given_up.copy()
-        state = State(mark, generation, ledgers.next_log, logs, records, deleted, ledgers.anchor, number)
-        limbo = ledgers.limbo.copy()
-        return replace(state, given_up=given_up, explicit_lacs=ledgers.explicit_lacs.copy(), limbo=limbo)
+        first = marks[0]
+        state = State(
+            first.mark, first.generation, ledgers.next_log, logs, records, deleted, ledgers.anchor, first.number
+        )
+        state = replace(
+            state, given_up=given_up, explicit_lacs=ledgers.explicit_lacs.copy(), limbo=ledgers.limbo.copy()
+        )
+        return replace(state, layout=layout, journals=marks, places=ledgers.places.copy()) if layout.folders else state
 
     def enter(self) -> Iterator[None]:
         """Put what ``write`` wrote into the index, a part in each step.
@@ -181,7 +260,7 @@ class Checkpoints:
 
     def _parts(self, plan: CheckpointPlan, result: CheckpointResult) -> Iterator[None]:
         """Enter the pieces of the new log. Until ``finish`` all is read from where it was before all the same."""
-        for log, pieces in filter(None, (plan.moved, result.table_log)):
+        for log, pieces in (*(() if plan.moved is None else (plan.moved,)), *result.table_logs):
             self._logs.logs[log.id] = log
             for start in range(0, len(pieces), _PART_PIECES):
                 part = pieces[start : start + _PART_PIECES]
@@ -199,7 +278,7 @@ class Checkpoints:
         self.reclaimed_space.count(plan, self._logs.logs)
         if plan.table is not None:
             self._tables.drop_frozen()
-        self._mark = plan.state.mark
+        self._mark = plan.mark
         for log_id in result.removed:
             self._logs.remove(log_id)
         self._garbage += result.removed
@@ -213,7 +292,7 @@ class Checkpoints:
         """Make a checkpoint durable, then give its part of the journal free."""
         self._result = self._writer.write(plan)
         self._entering = self._parts(plan, self._result)
-        self._journal.release(plan.state.mark)
+        self._journals.release(plan.mark)
 
     def sweep(self) -> tuple[str, ...]:
         """Delete the entry logs that nothing refers to any more, and keep room for the next state.
@@ -224,17 +303,23 @@ class Checkpoints:
         while self._garbage:
             log = self._garbage.pop()
             try:
-                remove_log(self._disk, self._directory, log)
+                remove_log(self._disk, self.folders.directory(log), log)
+                self.folders.forget(log)
             except StorageError as error:
                 undeleted_logs.append(log)
                 reasons.append(str(error))
         self._garbage = undeleted_logs
-        self._state_file.reserve()
+        self.folders.reserve()
         return tuple(reasons)
 
     def run(self, plan: CheckpointPlan) -> None:
         """Do all steps of a checkpoint at once, when nothing else runs."""
-        self.write(plan)
+        try:
+            self.write(plan)
+        except FolderFailure as failure:
+            self.run(finished(self.losing(failure.number)))
+            self.run(self.again(plan))
+            return
         finished(self.finish(plan))
         self.sweep()
 
@@ -254,6 +339,10 @@ class Checkpoints:
                     self.unreadable(error)
                     victims = tuple(log for log in victims if log != error.log)
                     continue
+                except FolderFailure as failure:
+                    compaction.abandon()
+                    self.run(finished(self.losing(failure.number)))
+                    break
                 except StorageError:
                     compaction.abandon()
                     raise

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tallystick.bookkeeper.bookie.journal import Commit
+from tallystick.bookkeeper.bookie.journals import StagedCommit
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.errors import DiskFull
@@ -143,7 +143,7 @@ class Committer:
         else:
             self._deliver()
 
-    def _write(self, commit: Commit) -> None:
+    def _write(self, commit: StagedCommit) -> None:
         """Write a commit, and sync it if a response waits for that: in one go, unless others wait for the write."""
         started = self._clock.now()
         needs_sync = self._wanted > self._synced

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -83,13 +84,23 @@ class _Source:
 class Compaction:
     """One new log with what is live in the ``victims``. ``abandon`` it if any step fails."""
 
-    def __init__(self, disk: Disk, directory: str, log_id: int, victims: Sequence[int], chunk_bytes: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        log_id: int,
+        victims: Sequence[int],
+        chunk_bytes: int,
+        watching: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """``watching`` tells a failure of the folder from others, where the bookie has several."""
         self.victims = tuple(victims)
         self.new_log: NewLog | None = None  # when all is copied; None also if nothing was live
         self._disk, self._directory, self._log_id, self._chunk_bytes = disk, directory, log_id, chunk_bytes
         self._sources: dict[int, _Source] = {}
         self._live: dict[LedgerId, list[_Part]] = {}
         self._writer: LogWriter | None = None
+        self._watching = watching
         self._copying = self._copy()
 
     def load(self) -> None:
@@ -113,7 +124,8 @@ class Compaction:
     def copy(self) -> Slice | None:
         """Thread: copy some entries. Returns None when the new log is durable. Raises UnreadableLog, and StorageError
         of the new log."""
-        return next(self._copying, None)
+        with self._watching():
+            return next(self._copying, None)
 
     def _copy(self) -> Iterator[Slice]:
         if self._live:

@@ -9,6 +9,7 @@ import socket
 import struct
 from dataclasses import dataclass, field
 
+from tallystick.bookkeeper.bookie.places import MOST_FOLDERS
 from tallystick.bookkeeper.bookie.security import SecuritySettings
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import UsageError
@@ -25,8 +26,8 @@ class BookieSettings:
     """One line a setting; units in the names. Raises UsageError for values that cannot work."""
 
     metadata_uri: str
-    journal_dir: str
-    ledger_dir: str
+    journal_dirs: tuple[str, ...]
+    ledger_dirs: tuple[str, ...]
     port: int = 3181  # 0: any free one, only with a bookie_id
     bookie_id: BookieId | None = None  # else host:port
     advertised_host: str | None = None  # what clients are told; else the address we listen on
@@ -43,6 +44,8 @@ class BookieSettings:
     gc_large_wait_s: float = 24 * 3600.0  # but when the same ledgers were gone for so long
     max_fences_without_entries: int = 20_000  # beyond it only ledgers that the metadata has are fenced (``fences.py``)
     max_ledgers_without_metadata: int = 20_000  # beyond it the first add of an unknown one waits for a look
+    allow_expansion: bool = False  # new, empty ledger folders come to those of the bookie's cookie
+    read_only_when_any_full: bool = False  # else when all ledger folders are
     disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
     disk_usage_warn_threshold: float = 0.9  # and of one that is fuller than this it warns
     high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
@@ -67,9 +70,12 @@ class BookieSettings:
             raise UsageError(
                 "bookieId may have letters, digits and : _ . - and is not 'readonly'", value=self.bookie_id
             )
-        for folder in (self.journal_dir, self.ledger_dir):
-            if not folder.startswith("/"):
-                raise UsageError("journalDirectory and ledgerDirectories are absolute paths", folder=folder)
+        for name, folders in (("journalDirectories", self.journal_dirs), ("ledgerDirectories", self.ledger_dirs)):
+            if not 1 <= len(folders) <= MOST_FOLDERS or len(set(folders)) < len(folders):
+                raise UsageError(f"{name} names 1 to {MOST_FOLDERS} folders, none twice", value=",".join(folders))
+            for folder in folders:
+                if not folder.startswith("/"):
+                    raise UsageError(f"{name} are absolute paths", folder=folder)
         for name, share in (
             ("diskUsageThreshold", self.disk_usage_threshold),
             ("diskUsageWarnThreshold", self.disk_usage_warn_threshold),
@@ -108,6 +114,17 @@ class BookieSettings:
     def lets_all_read(self) -> bool:
         """Whether it is written that whoever reaches the pages may read them."""
         return self.http_anonymous or self.security.allow_anonymous
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """All folders, each once."""
+        return tuple(dict.fromkeys((*self.journal_dirs, *self.ledger_dirs)))
+
+    @property
+    def home(self) -> str:
+        """The folder of what an operator leaves for the bookie, and of what it notes for itself: one without which it
+        does not run."""
+        return self.journal_dirs[0] if len(self.ledger_dirs) > 1 else self.ledger_dirs[0]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ cookie that differs instead of a valid one over data that it cannot read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.wire import cookie as format
 from tallystick.bookkeeper.wire.cookie import Cookie
@@ -42,9 +44,26 @@ class Folder:
     has_data: bool
 
 
+class Stamped(NamedTuple):
+    """What was stamped: the folders of a new bookie, or those that came to a bookie."""
+
+    is_new: bool
+    added: tuple[str, ...] = ()
+
+
 def folder_of(configured: str) -> str:
     """Return the folder of everything that is ours under a configured one."""
     return os.path.join(configured, FOLDER)
+
+
+def journal_of(configured: str) -> str:
+    """Return the folder of the segments under a configured journal folder."""
+    return os.path.join(folder_of(configured), "journal")
+
+
+def ledgers_of(configured: str) -> str:
+    """Return the folder of the entry logs under a configured ledger folder."""
+    return os.path.join(folder_of(configured), "ledgers")
 
 
 def must_stamp(expected: Cookie, service_cookie: Cookie | None, folders: Sequence[Folder]) -> bool:
@@ -85,44 +104,83 @@ def require_same(expected: Cookie, service_cookie: Cookie | None, folders: Seque
             )
 
 
-async def expected_cookie(driver: MetadataDriver, bookie: BookieId, journal_dir: str, ledger_dir: str) -> Cookie:
+def require_superset(expected: Cookie, service_cookie: Cookie, folders: Sequence[Folder]) -> list[Folder]:
+    """Return the folders that come to those of a bookie (``allowStorageExpansion``): they are new ledger folders, and
+    empty. Raises InvalidCookie where anything else is new, or something is missing, in the original's words."""
+    cookies = [("the metadata service", service_cookie)]
+    cookies += [(folder.path, folder.cookie) for folder in folders if folder.cookie is not None]
+    for place, cookie in cookies:
+        rest = replace(cookie, ledger_dirs=expected.ledger_dirs, index_dirs=expected.index_dirs)
+        if rest.differences(expected) or not set(cookie.ledger_dirs) <= set(expected.ledger_dirs):
+            differences = "; ".join(cookie.differences(expected))
+            raise InvalidCookie(f"the cookie in {place} is not matching ({differences})", bookie=expected.host)
+    bare = [folder for folder in folders if folder.cookie is None]
+    known_dirs = {*expected.journal_dirs, *(path for _, cookie in cookies for path in cookie.ledger_dirs)}
+    missing = [folder.path for folder in bare if folder.path in known_dirs]
+    with_data = [folder.path for folder in bare if folder.path not in known_dirs and folder.has_data]
+    if missing or with_data:
+        reason = (
+            "either not all local directories have cookies or directories being added newly are not empty: "
+            "a new folder is empty, and one that lost its data needs `tally bookie run --rejoin`"
+        )
+        fields = {"missing": ",".join(missing), "not_empty": ",".join(with_data)}
+        raise InvalidCookie(reason, bookie=expected.host, **{name: value for name, value in fields.items() if value})
+    return bare
+
+
+async def expected_cookie(driver: MetadataDriver, bookie: BookieId, configured: StorageFolders) -> Cookie:
     """Return the cookie that the bookie should have. Raises MetadataError."""
-    return Cookie(bookie, (folder_of(journal_dir),), (folder_of(ledger_dir),), (await driver.sync()).instance)
+    journals, ledgers = (tuple(map(folder_of, folders)) for folders in configured)
+    return Cookie(bookie, journals, ledgers, (await driver.sync()).instance)
 
 
 async def check_cookies(
     driver: MetadataDriver,
     disk: Disk,
     bookie: BookieId,
-    journal_dir: str,
-    ledger_dir: str,
+    configured: StorageFolders,
     *,
-    stamping: Callable[[], None] = lambda: None,
-) -> bool:
-    """Compare the cookies, and stamp if all is new. Returns whether it did. The folders exist and are locked;
-    ``stamping`` is called before the service gets a cookie.
+    unused: Collection[str] = (),
+    expands: bool = False,
+    stamping: Callable[[Sequence[str]], None] = lambda added: None,
+) -> Stamped:
+    """Compare the cookies, and stamp if all is new, or if what is new ``expands`` the storage. The folders exist and
+    are locked, but for those that are ``unused``; ``stamping`` is called before the service gets a cookie, with the
+    folders that come to those of a bookie, none for a new one.
 
     What the metadata has is read behind a ``sync``: a server that lags may have no cookie of a bookie that was just
     stamped, or the identity of a former cluster. Raises InvalidCookie, MetadataError.
     """
-    expected = await expected_cookie(driver, bookie, journal_dir, ledger_dir)
+    expected = await expected_cookie(driver, bookie, configured)
     record = await driver.read_cookie(bookie)
     service_cookie = format.decode(record.value, where="the metadata service") if record is not None else None
-    folders = [look(disk, path) for path in dict.fromkeys((journal_dir, ledger_dir))]
+    folders = [
+        look(disk, path) for path in dict.fromkeys((*configured.journals, *configured.ledgers)) if path not in unused
+    ]
+    if record is not None and expands and service_cookie is not None:
+        added = require_superset(expected, service_cookie, folders)
+        if service_cookie != expected or added:
+            stamping([folder.path for folder in added])  # they are empty until they have a cookie
+            _stamp(disk, expected, folders)
+            await driver.write_cookie(bookie, format.encode(expected), record.version)
+        return Stamped(False, tuple(folder.path for folder in added))
     if not must_stamp(expected, service_cookie, folders):
-        return False
-    data = format.encode(expected)
-    for folder in folders:
-        write_atomic(disk, os.path.join(folder.path, FILE), data)
-    stamping()
+        return Stamped(False)
+    _stamp(disk, expected, folders)
+    stamping(())
     # Last: once the service has the cookie, folders without one are taken for lost data.
-    await driver.write_cookie(bookie, data, None)
-    return True
+    await driver.write_cookie(bookie, format.encode(expected), None)
+    return Stamped(True)
 
 
-def stored_instance(disk: Disk, ledger_dir: str) -> str:
+def _stamp(disk: Disk, cookie: Cookie, folders: Sequence[Folder]) -> None:
+    for folder in folders:
+        write_atomic(disk, os.path.join(folder.path, FILE), format.encode(cookie))
+
+
+def stored_instance(disk: Disk, folder: str) -> str:
     """Return the cluster that the cookie in a checked folder names. Raises StorageError, InvalidCookie."""
-    file = os.path.join(folder_of(ledger_dir), FILE)
+    file = os.path.join(folder_of(folder), FILE)
     instance = format.decode(read_file(disk, file), where=file).instance_id
     if instance is None:
         raise InvalidCookie("the cookie names no cluster", file=file)

@@ -18,7 +18,7 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.log_index import (
@@ -132,7 +132,8 @@ class LogWriter:
 class EntryLogs:
     """The logs that count, their open files, and the chunks read last."""
 
-    def __init__(self, disk: Disk, directory: str, settings: StorageSettings) -> None:
+    def __init__(self, disk: Disk, directory: Callable[[int], str], settings: StorageSettings) -> None:
+        """``directory`` gives the folder of a log."""
         self._disk, self._directory, self._settings = disk, directory, settings
         self.logs: dict[int, EntryLog] = {}
         self._files: OrderedDict[int, File] = OrderedDict()
@@ -141,8 +142,8 @@ class EntryLogs:
 
     def load(self, log_id: int) -> list[Piece]:
         """Know a log that was written before. Returns where its entries are; raises CorruptRecord."""
-        log, pieces = load_index(self._disk, self._directory, log_id)
-        path = log_path(self._directory, log_id)
+        log, pieces = load_index(self._disk, self._directory(log_id), log_id)
+        path = log_path(self._directory(log_id), log_id)
         if not self._disk.exists(path):
             raise CorruptRecord("an entry log is missing", path=path)
         self.logs[log_id] = log
@@ -221,7 +222,7 @@ class EntryLogs:
     def _file(self, log_id: int) -> File:
         file = self._files.get(log_id)
         if file is None:
-            file = self._files[log_id] = self._disk.open(log_path(self._directory, log_id))
+            file = self._files[log_id] = self._disk.open(log_path(self._directory(log_id), log_id))
             if len(self._files) > self._settings.open_logs:
                 self._files.popitem(last=False)[1].close()
         else:

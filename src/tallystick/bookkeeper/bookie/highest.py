@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.log_index import load_index
@@ -15,34 +15,45 @@ from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk
 
 
-def highest_ledger(disk: Disk, journal_folder: str, ledger_folder: str) -> LedgerId:
+def highest_ledger(disk: Disk, journal_folders: Sequence[str], ledger_folders: Sequence[str]) -> LedgerId:
     """Return the highest ledger that the folders ever had, as far as they can tell, -1 if they had none.
 
     The folders are those of a cookie. Nothing is written. Raises StorageError while a bookie uses them, where there are
     none, and for what is damaged or of a newer version.
     """
-    for folder in (journal_folder, ledger_folder):
+    folders = tuple(dict.fromkeys((*journal_folders, *ledger_folders)))
+    for folder in folders:
         if not disk.exists(folder):
             raise StorageError("there is no such folder", path=folder)
-    locks = [disk.lock(folder) for folder in dict.fromkeys((journal_folder, ledger_folder))]
+    locks = [disk.lock(folder) for folder in folders]
     try:
-        return max(_stored(disk, journal_folder, ledger_folder), default=-1)
+        return max(_stored(disk, journal_folders, ledger_folders), default=-1)
     finally:
         for lock in locks:
             lock.release()
 
 
-def _stored(disk: Disk, journal_folder: str, ledger_folder: str) -> Iterator[LedgerId]:
-    ledgers, journal = os.path.join(ledger_folder, "ledgers"), os.path.join(journal_folder, "journal")
+def _stored(disk: Disk, journal_folders: Sequence[str], ledger_folders: Sequence[str]) -> Iterator[LedgerId]:
+    for folder in ledger_folders:
+        yield from _in_state(disk, os.path.join(folder, "ledgers"))
+    for folder in journal_folders:
+        journal = os.path.join(folder, "journal")
+        for name in disk.listdir(journal) if disk.exists(journal) else ():
+            if name.endswith(".segment"):
+                yield from _in_segment(disk, os.path.join(journal, name))
+
+
+def _in_state(disk: Disk, ledgers: str) -> Iterator[LedgerId]:
+    """Yield the ledgers of a ledger folder's copy of the state, and of its logs."""
     state = StateFile(disk, ledgers, StorageSettings().state_spare_bytes).read() if disk.exists(ledgers) else None
-    if state is not None:
-        yield from state.ledgers
-        yield from state.deleted
-        for log in state.logs:
+    if state is None:
+        return
+    yield from state.ledgers
+    yield from state.deleted
+    numbers = {folder.path: folder.number for folder in state.layout.folders}
+    for log in state.logs:
+        if state.log_folders.get(log, 0) == numbers.get(ledgers, 0):
             yield from (piece.ledger for piece in load_index(disk, ledgers, log)[1])
-    for name in disk.listdir(journal) if disk.exists(journal) else ():
-        if name.endswith(".segment"):
-            yield from _in_segment(disk, os.path.join(journal, name))
 
 
 def _in_segment(disk: Disk, path: str) -> Iterator[LedgerId]:

@@ -45,9 +45,9 @@ class Holdings:
         return ServiceResponse(Code.OK, commit=self._storage.newest_commit)
 
     def space(self) -> Usage:
-        """Return the room of the ledger folder's file system, as it was measured last."""
+        """Return the room of the ledger folders' file systems, as it was measured last."""
         self._counts.space_reads += 1
-        return self._guard.usages[-1] if self._guard.usages else Usage(0, 0)
+        return self._guard.room
 
     def entries(
         self, ledger: LedgerId, verdict: Verdict | None = None

@@ -18,9 +18,9 @@ from tallystick.runtime.disk import Buffer
 
 
 class LedgerIdentities:
-    """Know the ledgers of a ``Storage``. ``stage`` makes a record durable with the next commit."""
+    """Know the ledgers of a ``Storage``. ``stage`` makes a record of a ledger durable with the next commit."""
 
-    def __init__(self, ledgers: Ledgers, stage: Callable[[Buffer], None]) -> None:
+    def __init__(self, ledgers: Ledgers, stage: Callable[[LedgerId, Buffer], None]) -> None:
         self._ledgers, self._stage = ledgers, stage
 
     def were_looked_at(self, ledgers: Collection[LedgerId]) -> bool:
@@ -77,7 +77,7 @@ class LedgerIdentities:
             held_ledger.is_claimed = False
             self.note(ledger, creation)
         elif not written and self._ledgers.lacks(ledger):
-            self._stage(records.CreationRecord(ledger, UNKNOWN).encode())
+            self._stage(ledger, records.CreationRecord(ledger, UNKNOWN).encode())
 
     def look_again(self) -> None:
         """Let no earlier look or comparison count any longer."""
@@ -97,7 +97,7 @@ class LedgerIdentities:
         elif held_ledger.creation == UNKNOWN:
             held_ledger.is_compared = held_ledger.was_compared = True
             self._ledgers.set_creation(ledger, creation)
-            self._stage(records.CreationRecord(ledger, creation).encode())
+            self._stage(ledger, records.CreationRecord(ledger, creation).encode())
 
     def missed_looks(self) -> None:
         """Hear that new ledgers are not looked at for a while."""

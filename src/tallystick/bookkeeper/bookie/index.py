@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from tallystick.bookkeeper.wire.values import EntryId
 
@@ -77,6 +77,34 @@ def put(pages: Pages, number: int, slot: int, locations: array[int]) -> None:
     for at, location in enumerate(locations, slot):
         if location:
             page[at] = location
+
+
+def drop(pages: Pages, logs: Container[int]) -> None:
+    """Forget the locations in these logs."""
+    for number in list(pages):
+        page = pages[number]
+        if any(location >> OFFSET_BITS in logs for location in page):
+            pages[number] = array("Q", [0 if location >> OFFSET_BITS in logs else location for location in page])
+    for number, rest in list(pages.sparse.items()):
+        count = len(rest) // 2
+        kept = [at for at in range(count) if rest[at + count] >> OFFSET_BITS not in logs]
+        if not kept:
+            del pages.sparse[number]
+        elif len(kept) < count:
+            pages.sparse[number] = array("Q", [*(rest[at] for at in kept), *(rest[at + count] for at in kept)])
+
+
+def highest(pages: Pages) -> EntryId:
+    """Return the highest entry that has a location, -1 if none has."""
+    numbers: list[int] = sorted({*pages, *pages.sparse}, reverse=True)
+    for number in numbers:
+        rest, page = pages.sparse.get(number), pages.get(number, array("Q"))
+        if rest:
+            return (number << PAGE_BITS) + int(rest[len(rest) // 2 - 1])
+        slot = next((slot for slot in range(len(page) - 1, -1, -1) if page[slot]), -1)
+        if slot >= 0:
+            return (number << PAGE_BITS) + slot
+    return -1
 
 
 def _pad(page: array[int], size: int) -> None:

@@ -76,7 +76,8 @@ class _Found(NamedTuple):
 
 
 class Journal:
-    """``replay`` it once, then ``write`` and ``sync``; ``release`` may be called from another thread."""
+    """``replay`` it once and ``release`` up to the mark, then ``write`` and ``sync``; ``release`` may be called from
+    another thread."""
 
     def __init__(self, disk: Disk, directory: str, settings: StorageSettings, random: Random) -> None:
         self._disk, self._directory, self._settings, self._random = disk, directory, settings, random
@@ -137,7 +138,6 @@ class Journal:
         for name in self._disk.listdir(self._directory):
             if name.endswith(".new"):  # segments that were not whole yet
                 self._disk.unlink(os.path.join(self._directory, name))
-        self.release(mark)
 
     def prepare(self) -> None:
         """Have a segment ready for the first commit. Raises DiskFull."""

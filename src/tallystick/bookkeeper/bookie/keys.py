@@ -25,11 +25,11 @@ TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 SASL_FACTORY = "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"
 
 
-def _one_folder(key: str, value: str) -> str:
+def _folders(key: str, value: str) -> tuple[str, ...]:
     folders = [folder.strip() for folder in value.split(",") if folder.strip()]
-    if len(folders) != 1:
-        raise UsageError(f"{key} names {len(folders)} folders; a bookie of ours has exactly one", value=value)
-    return folders[0].rstrip("/") or "/"
+    if not folders:
+        raise UsageError(f"{key} names no folder", value=value)
+    return tuple(folder.rstrip("/") or "/" for folder in folders)
 
 
 def _metadata_uri(key: str, value: str) -> str:
@@ -52,9 +52,9 @@ KEYS = Part(
         "machine": Key("machine", keyfile.text),
         "allowLoopback": Key("allow_loopback", keyfile.flag),
         "serverSockKeepalive": Key("keep_alive", keyfile.flag),
-        "journalDirectory": Key("journal_dir", _one_folder),
-        "journalDirectories": Key("journal_dir", _one_folder),  # later in the table: wins, as in the original
-        "ledgerDirectories": Key("ledger_dir", _one_folder),
+        "journalDirectory": Key("journal_dirs", _folders, ",".join),
+        "journalDirectories": Key("journal_dirs", _folders, ",".join),  # later in the table: wins, as in the original
+        "ledgerDirectories": Key("ledger_dirs", _folders, ",".join),
         "nettyMaxFrameSizeBytes": Key("max_frame_bytes", keyfile.integer),
         "maxBatchReadSize": Key("max_batch_read_bytes", keyfile.integer),
         "gcWaitTime": milliseconds("gc_wait_s"),
@@ -62,6 +62,8 @@ KEYS = Part(
         "gcLargeDeletionWaitTime": milliseconds("gc_large_wait_s"),
         "maxFencesWithoutEntries": Key("max_fences_without_entries", keyfile.integer),
         "maxLedgersWithoutMetadata": Key("max_ledgers_without_metadata", keyfile.integer),
+        "allowStorageExpansion": Key("allow_expansion", keyfile.flag),
+        "readOnlyModeOnAnyDiskFullEnabled": Key("read_only_when_any_full", keyfile.flag),
         "diskUsageThreshold": Key("disk_usage_threshold", keyfile.number),
         "diskUsageWarnThreshold": Key("disk_usage_warn_threshold", keyfile.number),
         "minUsableSizeForHighPriorityWrites": Key("high_priority_spare_bytes", keyfile.integer),

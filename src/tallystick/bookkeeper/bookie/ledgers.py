@@ -23,6 +23,7 @@ from tallystick.bookkeeper.bookie.explicit_lacs import ExplicitLacs
 from tallystick.bookkeeper.bookie.given_up import GivenUpLedgers
 from tallystick.bookkeeper.bookie.limbo import LimboLedgers
 from tallystick.bookkeeper.bookie.log_index import Piece
+from tallystick.bookkeeper.bookie.places import ONLY, Places
 from tallystick.bookkeeper.bookie.state import UNKNOWN, DeletedLedger, LedgerIdentity, LedgerRecord, State
 from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
 from tallystick.bookkeeper.metadata.store import Creation
@@ -59,12 +60,17 @@ def holds(alive: Mapping[LedgerId, Ledger], ledger: LedgerId, log_id: int) -> bo
 class Ledgers:
     """The ledgers that this bookie has, and the ones it had."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, places: Places | None = None) -> None:
         self.next_log, self.anchor = state.next_log, state.anchor
+        self.places = places or Places(state.places, journals=1, is_single=True)
+        self.limbo_era = state.layout.limbo_era  # before a journal is replayed
         # Beside each ledger what the state file has of it, so that a checkpoint need not look at each of them.
         self._records = dict(state.ledgers)
         records = ((ledger, LedgerRecord.of(packed)) for ledger, packed in self._records.items())
         self.alive = {ledger: Ledger(r.key, r.born, r.fenced, r.creation, r.unmade) for ledger, r in records}
+        for ledger in self.alive:
+            if self.places.find(ledger) is None:
+                self.places.put(ledger, ONLY)
         self._era = 0  # all looks and comparisons before it count no longer
         self.without_entries = len(self.alive)  # ledgers that are fenced and of which no entry is stored
         self.most_unmade = sys.maxsize  # settable
@@ -270,6 +276,7 @@ class Ledgers:
         held_ledger = self.alive[ledger] = Ledger(key, self.next_log)
         self.without_entries += 1
         self._new.add(ledger)
+        self.places.create(ledger)
         self._pack(ledger, held_ledger)
         return held_ledger
 
@@ -302,6 +309,7 @@ class Ledgers:
         self._unmade -= held_ledger.unmade
         self._forget_look(ledger)
         self.explicit_lacs.forget(ledger)
+        self.places.forget(ledger)
         del self._records[ledger]
         self.deleted[ledger] = DeletedLedger(now_ms, held_ledger.creation, ledger in self.ahead)
         if ledger in self.ahead:
@@ -315,6 +323,28 @@ class Ledgers:
             return False
         self._last_commits[ledger] = commit
         return True
+
+    def lose(self, folders: Iterable[int], journals: Iterable[int]) -> None:
+        """What these folders and journals had is gone: ledgers that are recorded as theirs are in limbo."""
+        for folder in folders:
+            for ledger in list(self.places.in_folder(folder)):
+                self.limbo.enter((ledger,))
+                self.places.put(ledger, self.places.of(ledger).left(folder))
+        for journal in journals:
+            self.limbo.enter(self.alive if self.places.is_single else self.places.in_journal(journal))
+
+    def drop(self, ledger: LedgerId, logs: Container[int], in_memory: EntryId) -> None:
+        """Forget where entries are in these logs; ``in_memory`` is the highest that is in no log yet."""
+        if (held_ledger := self.alive.get(ledger)) is not None:
+            index.drop(held_ledger.pages, logs)
+            before, held_ledger.last = held_ledger.last, max(in_memory, index.highest(held_ledger.pages))
+            self.without_entries += held_ledger.last < 0 <= before
+
+    def replayed(self, number: int) -> None:
+        """All journals were replayed; ``number`` is that of a commit behind all of theirs."""
+        self.places.replayed_journal = None
+        self._last_commits = dict.fromkeys(self._last_commits, number)
+        self.missed_looks()
 
     def enter(self, log_id: int, pieces: Iterable[Piece]) -> None:
         """Put a log's entries into the index. Logs come by ascending id: the newest version of an entry wins."""

@@ -28,7 +28,7 @@ class LimboLedgers:
     def __len__(self) -> int:
         return len(self._ledgers)
 
-    def __contains__(self, ledger: LedgerId) -> bool:
+    def __contains__(self, ledger: object) -> bool:
         return ledger in self._ledgers
 
     def __iter__(self) -> Iterator[LedgerId]:

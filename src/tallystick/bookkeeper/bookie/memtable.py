@@ -23,6 +23,7 @@ from heapq import merge
 from itertools import chain
 from operator import lt
 
+from tallystick.bookkeeper.bookie.places import Mark
 from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, PLAIN_READ, Buffer
@@ -222,15 +223,20 @@ class MemTables:
     def __init__(self) -> None:
         self.active = MemTable()
         self._frozen: MemTable | None = None
-        self.mark = 0  # journal commits up to this number are in the frozen table or in entry logs
+        self.mark = Mark(0, ())  # journal commits up to this one are in the frozen table or in entry logs
 
     def newest_first(self) -> tuple[MemTable, ...]:
         return (self.active,) if self._frozen is None else (self.active, self._frozen)
 
-    def freeze(self, number: int) -> MemTable:
-        """Let nothing more into the active table; ``number`` is the last commit taken. One table at a time."""
+    def last(self, ledger: LedgerId) -> EntryId:
+        """Return the highest entry of a ledger in memory, NO_ENTRY if there is none."""
+        rows = (table.ledgers.get(ledger) for table in self.newest_first())
+        return max((each.highest for each in rows if each is not None), default=NO_ENTRY)
+
+    def freeze(self, mark: Mark) -> MemTable:
+        """Let nothing more into the active table; ``mark`` is the last commit taken. One table at a time."""
         if self._frozen is None:
-            self._frozen, self.active, self.mark = self.active, MemTable(), number
+            self._frozen, self.active, self.mark = self.active, MemTable(), mark
         return self._frozen
 
     def drop_frozen(self) -> None:

@@ -100,6 +100,7 @@ class _BookieCollector:
         yield from _storage(self._view)
         yield from _collection(self._view)
         yield from _disks(self._view.disks())
+        yield _original("bookie_ledger_num_dirs", "Ledger folders in use", self._view.storage().ledger_folders)
 
 
 def _requests(counts: Counts) -> Iterator[Metric]:
@@ -167,7 +168,12 @@ def _storage(view: View) -> Iterator[Metric]:
     for name, text, value in (
         ("bookie_SERVER_STATUS", "1: takes writes, 0: read-only", int(writable)),
         ("bookie_metadata_reached", "1: connected to the metadata service", int(view.metadata_reached())),
-        ("bookie_ledger_writable_dirs", "Ledger folders that take writes", int(writable)),
+        (
+            "bookie_ledger_writable_dirs",
+            "Ledger folders that take writes",
+            int(writable) and stats.ledger_folders - stats.ledger_folders_full,
+        ),
+        ("bookie_ledger_folders_failed", "Ledger folders that are used no more", stats.ledger_folders_failed),
         ("bookie_ledgers_count", "Ledgers stored", stats.ledgers),
         ("bookie_entries_count", "Entries stored", stats.entries),
         ("bookie_write_cache_size", "Bytes not yet in an entry log", stats.memtable_bytes),
@@ -241,7 +247,6 @@ def _disks(usages: Mapping[str, Usage]) -> Iterator[Metric]:
         yield _original(f"bookie_ledger_dir_{_NO_NAME.sub('_', folder)}_usage", "Per cent of its disk in use", share)
     yield total
     yield free
-    yield _original("bookie_ledger_num_dirs", "Ledger folders", 1)
 
 
 def _original(name: str, text: str, value: float) -> Metric:

@@ -3,7 +3,7 @@
 ``cookies.py`` says whose it is, ``progress.py`` whether it is behind, and ``rejoin.py`` what a bookie does with a disk
 that lost something. All of it comes before anybody may ask the bookie, in this order::
 
-    claim ─► (storage is opened) ─► check_journal ─► begin ─► (it listens, and registers) ─► says … ─► say
+    claim ─► (storage is opened) ─► check_journals ─► begin ─► (it listens, and registers) ─► says … ─► say
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from tallystick.bookkeeper.bookie.config import BookieSettings
-from tallystick.bookkeeper.bookie.cookies import check_cookies, stored_instance
+from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, stored_instance
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.rejoin import Rejoin
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -30,11 +31,14 @@ class OwnDisk:
         progress: ProgressRecord,
         instance: str,
         *,
+        folders: Sequence[str],
+        unusable: Sequence[str] = (),
         rejoin: Rejoin | None = None,
         is_new: bool = False,
     ) -> None:
         self._bookie, self._outside, self._rejoin = bookie, outside, rejoin
         self.progress, self.instance = progress, instance  # the latter is the cluster of the bookie's cookie
+        self._folders, self._unusable = folders, unusable
         self._is_compared = rejoin is None and not is_new  # with what the metadata knows of the bookie's disk
 
     @classmethod
@@ -46,37 +50,66 @@ class OwnDisk:
         outside: Outside,
         *,
         folders: Sequence[str],
+        unusable: Sequence[str],
         rejoins: bool,
         patience_s: float,
     ) -> OwnDisk:
-        """Check the locked ``folders``; those of a new bookie get cookies.
+        """Check the locked ``folders``; those of a new bookie get cookies. ``unusable`` ledger folders have failed, or
+        fail now.
 
         Raises InvalidCookie for another bookie's disk, an empty one, or one of an earlier start; UsageError, if the
         bookie may not rejoin; CorruptRecord, MetadataError.
         """
-        place = driver, outside.disk, bookie, settings.journal_dir, settings.ledger_dir
+        configured = StorageFolders(settings.journal_dirs, settings.ledger_dirs)
         progress = await ProgressRecord.read(driver, outside.disk, folders, bookie, outside.events)
         if rejoins:
-            rejoin = Rejoin(*place)
+            rejoin = Rejoin(driver, outside.disk, bookie, configured, folders)
             await rejoin.prepare(patience_s)
-            return cls(bookie, outside, progress, rejoin.instance, rejoin=rejoin)
-        is_new = await check_cookies(*place, stamping=progress.renew)
-        if is_new:
+            instance = rejoin.instance
+            return cls(bookie, outside, progress, instance, folders=folders, unusable=unusable, rejoin=rejoin)
+
+        def stamping(added: Sequence[str]) -> None:
+            if added:
+                progress.join([folder for folder in folders if folder_of(folder) in added])
+            else:
+                progress.renew()
+
+        place = driver, outside.disk, bookie, configured
+        stamped = await check_cookies(*place, unused=unusable, expands=settings.allow_expansion, stamping=stamping)
+        if stamped.is_new:
             outside.events.emit("cookie written", bookie=bookie, reason="new bookie, empty folders")
         else:
             progress.check()
-        return cls(bookie, outside, progress, stored_instance(outside.disk, settings.ledger_dir), is_new=is_new)
+        if stamped.added:
+            reason = "allowStorageExpansion: these folders are new, and empty"
+            outside.events.emit("storage expanded", bookie=bookie, folders=list(stamped.added), reason=reason)
+        instance = stored_instance(outside.disk, folders[0])
+        return cls(bookie, outside, progress, instance, folders=folders, is_new=stamped.is_new)
 
-    def check_journal(self, position: int) -> None:
-        """Raises InvalidCookie if the journal, whose last synced commit this is, is behind."""
+    @property
+    def lost(self) -> list[str]:
+        """The folders that came back empty."""
+        return list(self._rejoin.bare) if self._rejoin is not None else []
+
+    def check_journals(self, positions: tuple[int, ...]) -> None:
+        """Raises InvalidCookie if a journal, whose last synced commit this is, is behind."""
         if self._is_compared:
-            self.progress.check(position)
+            self.progress.check(positions)
+
+    def _may_lack_anything(self, storage: Storage) -> bool:
+        """Return whether the bookie may have lost more than what was in the folders that came back empty, or failed."""
+        kept = [folder for folder in self._folders if folder not in self.lost]
+        if not kept or not (self.lost or self._unusable):
+            return True
+        return self.progress.lags(kept, storage.positions, storage.lost_journals)
 
     async def begin(self, storage: Storage, checkpoint: Callable[[], Awaitable[None]]) -> None:
         """Count the start; of one that rejoins all ledgers are in limbo first, by a ``checkpoint``. Raises
         MetadataError, StorageError."""
         if self._rejoin is not None:
             ledgers = await self._rejoin.list_ledgers()
+            if not self._may_lack_anything(storage):
+                ledgers = [ledger for ledger in ledgers if storage.may_lack(ledger.id)]
             await self._rejoin.enter_limbo(storage, ledgers)
             await checkpoint()
             self._rejoin.finish()
@@ -85,4 +118,4 @@ class OwnDisk:
             self._outside.events.emit(
                 "bookie rejoins", bookie=self._bookie, ledgers=count, fenced=fenced, reason=reason
             )
-        await self.progress.begin(storage.synced_commit)
+        await self.progress.begin(storage.positions)

@@ -7,7 +7,7 @@ copy that is younger than what was said last cannot be told from the disk itself
 
 ::
 
-    in the metadata    start: <number>\n position: <commit>\n
+    in the metadata    start: <number>\n position: <commit>\n, and of several journals: positions: <commit>,<commit>\n
     <folder>/start     <number> <its CRC32C, hexadecimal>\n
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.cookies import START_FILE, folder_of
@@ -42,6 +42,10 @@ def _encoded(start: int) -> bytes:
     return number + b" %08x\n" % crc32c(number)
 
 
+def _text(positions: Sequence[int]) -> str:
+    return ",".join(map(str, positions))
+
+
 def stored_start(disk: Disk, path: str) -> int:
     """Return the number of the last start, 0 if there was none. Raises CorruptRecord."""
     if not disk.exists(path):
@@ -55,26 +59,30 @@ def stored_start(disk: Disk, path: str) -> int:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a disk is. ``position`` is the number of the last synced commit."""
+    """How far a disk is. ``positions`` are the numbers of the last synced commit of each journal."""
 
     start: int = 0
-    position: int = 0
+    positions: tuple[int, ...] = (0,)
 
     def encode(self) -> bytes:
-        return f"start: {self.start}\nposition: {self.position}\n".encode()
+        more = f"positions: {','.join(map(str, self.positions))}\n" if len(self.positions) > 1 else ""
+        return f"start: {self.start}\nposition: {self.positions[0]}\n{more}".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Progress:
         """Lines of a later version are passed over. Raises MetadataError."""
         fields = dict(line.split(": ", 1) for line in data.decode(errors="replace").splitlines() if ": " in line)
         try:
-            return cls(int(fields["start"]), int(fields["position"]))
+            positions = fields.get("positions", fields["position"]).split(",")
+            return cls(int(fields["start"]), tuple(map(int, positions)))
         except (KeyError, ValueError):
             raise MetadataError("what the metadata has of this bookie's progress cannot be read") from None
 
     def is_behind(self, known: Progress) -> bool:
         """Return whether a disk that is so far is older than one that was as far as ``known``."""
-        return (self.start, self.position) < (known.start, known.position)
+        if self.start != known.start:
+            return self.start < known.start
+        return any(mine < theirs for mine, theirs in zip(self.positions, known.positions, strict=False))
 
 
 class ProgressRecord:
@@ -92,10 +100,10 @@ class ProgressRecord:
         version: Version | None,
     ) -> None:
         self._driver, self._disk, self._bookie, self._events = driver, disk, bookie, events
-        self._paths = [os.path.join(folder_of(folder), START_FILE) for folder in folders]
+        self._paths = {folder: os.path.join(folder_of(folder), START_FILE) for folder in folders}
         self._known, self._version = known, version
         self._damage: CorruptRecord | None = None
-        self._start = min(self._stored(path) for path in self._paths)
+        self._start = min(self._stored(path) for path in self._paths.values())
         self._began = False
 
     @classmethod
@@ -114,19 +122,36 @@ class ProgressRecord:
             self._damage = error
             return 0
 
-    def check(self, position: int | None = None) -> None:
-        """Raises InvalidCookie for a disk that is behind, CorruptRecord for one whose number is damaged; ``position``:
-        that of its journal, once it is known."""
+    def check(self, positions: tuple[int, ...] | None = None) -> None:
+        """Raises InvalidCookie for a disk that is behind, CorruptRecord for one whose number is damaged; ``positions``:
+        those of its journals, once they are known."""
         if self._damage is not None:
             raise self._damage
-        disk_progress = Progress(self._start, self._known.position if position is None else position)
+        disk_progress = Progress(self._start, self._known.positions if positions is None else positions)
         if disk_progress.is_behind(self._known):
             raise InvalidCookie(
                 _BEHIND,
                 bookie=self._bookie,
                 starts=f"{disk_progress.start} of {self._known.start}",
-                position="unread" if position is None else f"{position} of {self._known.position}",
+                position="unread" if positions is None else f"{_text(positions)} of {_text(self._known.positions)}",
             )
+
+    def lags(self, folders: Collection[str], positions: tuple[int, ...], lost_journals: Collection[int]) -> bool:
+        """Return whether any of these folders, or a journal that is not lost, is older than what the metadata knows."""
+        paths = [path for folder, path in self._paths.items() if folder in folders]
+        kept = tuple(
+            known if journal in lost_journals else position
+            for journal, (position, known) in enumerate(zip(positions, self._known.positions, strict=False))
+        )
+        progress = Progress(min((self._stored(path) for path in paths), default=0), kept)
+        return self._damage is not None or progress.is_behind(self._known)
+
+    def join(self, folders: Collection[str]) -> None:
+        """Give folders that come to those of the bookie the number of its last start. Raises StorageError."""
+        new_paths = [path for folder, path in self._paths.items() if folder in folders]
+        self._start = min(self._stored(path) for path in self._paths.values() if path not in new_paths)
+        for path in new_paths:
+            write_atomic(self._disk, path, _encoded(self._start))
 
     def renew(self) -> None:
         """Count the first start of a new bookie that has the id of an older one: its disk is younger than all disks of
@@ -134,11 +159,11 @@ class ProgressRecord:
         self._count(max(self._start, self._known.start) + 1)
 
     def _count(self, start: int) -> None:
-        for path in self._paths:
+        for path in self._paths.values():
             write_atomic(self._disk, path, _encoded(start))
         self._start = start
 
-    async def begin(self, position: int) -> None:
+    async def begin(self, positions: tuple[int, ...]) -> None:
         """Count this start, on the disk first. Raises MetadataError, StorageError.
 
         A full disk keeps its number: it is told from its copies by its journal alone, until a start finds room.
@@ -149,7 +174,7 @@ class ProgressRecord:
             if self._start < self._known.start:  # it would let older disks in
                 raise
             self._events.emit("start not counted", bookie=self._bookie, reason=str(error))
-        await self._write(Progress(self._start, position))
+        await self._write(Progress(self._start, positions))
         self._began = True
 
     async def _write(self, progress: Progress) -> None:
@@ -166,19 +191,21 @@ class ProgressRecord:
             await self._driver.write_progress(self._bookie, progress.encode(), self._version)
         self._known, self._version = progress, 0 if self._version is None else self._version + 1
 
-    async def says(self, position: Callable[[], int]) -> None:
+    async def says(self, positions: Callable[[], tuple[int, ...]]) -> None:
         """Say how far the disk is, for ever. Raises MetadataConflict: the bookie must stop."""
         while True:
             await asyncio.sleep(SAY_EVERY_S)
-            await self.say(position())
+            await self.say(positions())
 
-    async def say(self, position: int) -> None:
+    async def say(self, positions: tuple[int, ...]) -> None:
         """Say how far the disk is, if that is news. Raises MetadataConflict; other failures are told, and the next time
         makes up for them."""
-        if not self._began or position <= self._known.position:
+        if not self._began or not Progress(self._start, self._known.positions).is_behind(
+            Progress(self._start, positions)
+        ):
             return
         try:
-            await self._write(Progress(self._start, position))
+            await self._write(Progress(self._start, positions))
         except MetadataConflict:
             raise
         except MetadataError as error:

@@ -7,7 +7,8 @@
     0xFF02  CREATION  version 0    ledger 8 | creation of its metadata 8
     0xFF03  LAC       version 0    ledger 8 | LAC 8 | digest               an explicit LAC (``explicit_lacs.py``)
     0xFF04  UNSYNCED  version 0    number of a commit 8                    the first record of a commit, if at all
-    0xFF05  FILLED    version 0    ledgers 8 each                          they have left limbo (``limbo.py``)
+    0xFF05  FILLED    version 1    limbo era 8 | ledgers 8 each            they have left limbo (``limbo.py``)
+                      version 0    ledgers 8 each                          the same in era 0
 
 ``_READERS`` has all versions of all types: a new one is an entry there, and a class that says what a replay does with
 it. A record that is not in the table is of a newer version of this program, and the bookie does not start: the record
@@ -46,6 +47,7 @@ _FENCE_BODY = struct.Struct(">q20s")
 _CREATION_BODY = struct.Struct(">qq")
 _UNSYNCED_BODY = struct.Struct(">Q")
 _FILLED_LEDGER = struct.Struct(">q")
+_ERA = struct.Struct(">Q")
 
 
 class JournalRecord(Protocol):
@@ -157,20 +159,27 @@ class Unsynced:
 
 @dataclass(frozen=True)
 class Filled:
-    """These ledgers have left limbo. A replay does so also where they were deleted since."""
+    """These ledgers have left limbo. A replay does so also where they were deleted since, and not where a folder failed
+    since, which may have put them in limbo again."""
 
     ledgers: tuple[LedgerId, ...]
+    era: int = 0
     ledger: LedgerId = field(default=-1, init=False)
 
     def encode(self) -> bytes:
-        return _encoded(_FILLED, b"".join(map(_FILLED_LEDGER.pack, self.ledgers)))
+        return _encoded(_FILLED, _ERA.pack(self.era) + b"".join(map(_FILLED_LEDGER.pack, self.ledgers)))
 
     @classmethod
     def decode(cls, body: bytes) -> Filled:
+        return cls(cls.decode_0(body[_ERA.size :]).ledgers, *_ERA.unpack_from(body))
+
+    @classmethod
+    def decode_0(cls, body: bytes) -> Filled:
         return cls(tuple(ledger for (ledger,) in _FILLED_LEDGER.iter_unpack(body)))
 
     def replay(self, ledgers: Ledgers, tables: MemTables) -> None:
-        ledgers.limbo.leave(self.ledgers)
+        if self.era == ledgers.limbo_era:
+            ledgers.limbo.leave(self.ledgers)
 
 
 def first_unsynced(payload: Buffer) -> int | None:
@@ -193,7 +202,7 @@ _READERS: Mapping[int, Sequence[Callable[[bytes], JournalRecord]]] = {
     _CREATION: (CreationRecord.decode,),
     _LAC: (ExplicitLac.decode,),
     _UNSYNCED: (Unsynced.decode,),
-    _FILLED: (Filled.decode,),
+    _FILLED: (Filled.decode_0, Filled.decode),
 }
 
 

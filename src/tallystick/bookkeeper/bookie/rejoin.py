@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.cookies import FILE, MARK, Folder, expected_cookie, look, require_same
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
@@ -47,11 +48,15 @@ class NamedLedger:
 class Rejoin:
     """One rejoin: ``prepare``, then ``list_ledgers`` and ``enter_limbo``, then ``finish`` when that is durable."""
 
-    def __init__(self, driver: MetadataDriver, disk: Disk, bookie: BookieId, journal_dir: str, ledger_dir: str) -> None:
+    def __init__(
+        self, driver: MetadataDriver, disk: Disk, bookie: BookieId, configured: StorageFolders, folders: Sequence[str]
+    ) -> None:
+        """``folders`` are the configured ones that can be used."""
         self._driver, self._disk, self._bookie = driver, disk, bookie
-        self._journal_dir, self._ledger_dir = journal_dir, ledger_dir
+        self._configured, self._folders = configured, folders
         self._bare: Sequence[Folder] = ()
         self._cookie = b""
+        self.bare: Sequence[str] = ()  # the folders that came back empty, once prepared
         self.instance = ""  # of the cluster, once prepared
 
     async def prepare(self, patience_s: float) -> None:
@@ -60,16 +65,17 @@ class Rejoin:
         Raises UsageError while the bookie is registered, or if none of its id ever joined; InvalidCookie for folders of
         another one; MetadataError.
         """
-        expected = await expected_cookie(self._driver, self._bookie, self._journal_dir, self._ledger_dir)
+        expected = await expected_cookie(self._driver, self._bookie, self._configured)
         record = await self._driver.read_cookie(self._bookie)
         if record is None:
             raise UsageError(
                 "no bookie of this id ever joined this cluster: start it without --rejoin", bookie=self._bookie
             )
-        folders = [look(self._disk, path) for path in dict.fromkeys((self._journal_dir, self._ledger_dir))]
+        folders = [look(self._disk, path) for path in self._folders]
         service_cookie = cookie_format.decode(record.value, where="the metadata service")
         require_same(expected, service_cookie, folders)
         self._bare = [folder for folder in folders if folder.cookie is None]
+        self.bare = [path for path, folder in zip(self._folders, folders, strict=True) if folder.cookie is None]
         self._cookie, self.instance = cookie_format.encode(expected), expected.instance_id or ""
         for folder in self._bare:
             mark = os.path.join(folder.path, MARK)

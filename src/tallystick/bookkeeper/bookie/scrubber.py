@@ -48,7 +48,6 @@ class Scrubber:
         *,
         disk: Disk,
         folder: str,
-        logs_folder: str,
         bytes_per_s: float,
         worker: Worker,
         clock: Clock,
@@ -56,9 +55,9 @@ class Scrubber:
         events: Events,
         show: Callable[[], None],
     ) -> None:
-        """``folder`` has the progress, ``logs_folder`` the entry logs."""
+        """``folder`` has the progress."""
         self._storage, self._driver, self._disk = storage, driver, disk
-        self._path, self._logs_folder = os.path.join(folder, SCRUB_FILE), logs_folder
+        self._path = os.path.join(folder, SCRUB_FILE)
         self._bytes_per_s, self._pace = bytes_per_s, Pace(clock, bytes_per_s)
         self._worker, self._clock, self._counts, self._events, self._show = worker, clock, counts, events, show
         self._digests: OrderedDict[LedgerId, Digest | None] = OrderedDict()
@@ -121,7 +120,7 @@ class Scrubber:
     async def _log(self, log_id: int) -> None:
         chunk = self._progress.chunk if log_id == self._progress.log else 0
         try:
-            scan = await self._worker.run(lambda: LogScan(self._disk, self._logs_folder, log_id))
+            scan = await self._worker.run(lambda: LogScan(self._disk, self._storage.folders.directory(log_id), log_id))
         except StorageError as error:
             if log_id in self._storage.log_ids():  # else it was deleted meanwhile
                 self._counts.scrub_damaged += 1

@@ -12,6 +12,7 @@ It is replaced whole at each checkpoint (``state_file.py``); integers big-endian
     4  GIVEN_UP version 0    ledger 8 | creation 8                                  in the order of the deletions
     5  LACS     version 0    bytes of what follows 2 | ledger 8 | LAC 8 | digest    ``explicit_lacs.py``
     6  LIMBO    version 0    ledger 8 each                                          ``limbo.py``
+    7  FOLDERS, 8 JOURNALS, 9 LOG_FOLDERS, 10 PLACES, version 0                     ``places.py``: of more than one
 
 ``_SECTIONS`` has all versions of all types: a new one is an entry there, and a field of ``State`` whose default says
 that there is none. One with nothing in it is not written. A section, or a file, that is of a newer version of this
@@ -35,6 +36,19 @@ from typing import Any, NamedTuple
 
 from tallystick.bookkeeper.bookie.explicit_lacs import is_body, ledger_of
 from tallystick.bookkeeper.bookie.formats import of_a_newer_version, version_of
+from tallystick.bookkeeper.bookie.places import (
+    NO_LAYOUT,
+    JournalMark,
+    Layout,
+    Place,
+    read_journals,
+    read_layout,
+    read_log_folders,
+    read_places,
+    write_journals,
+    write_log_folders,
+    write_places,
+)
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.checksum import crc32c
@@ -125,6 +139,16 @@ class State:
     given_up: Mapping[LedgerId, tuple[Creation, ...]] = field(default_factory=dict)  # ``given_up.py``
     explicit_lacs: Mapping[LedgerId, bytes] = field(default_factory=dict)  # ``explicit_lacs.py``
     limbo: tuple[LedgerId, ...] = ()  # ``limbo.py``
+    # Of a bookie that has, or had, more than one folder or journal (``places.py``):
+    layout: Layout = NO_LAYOUT
+    journals: tuple[JournalMark, ...] = ()  # all of them; the first one has the numbers above, too
+    log_folders: Mapping[int, int] = field(default_factory=dict)  # of logs that are not in folder 0
+    places: Mapping[LedgerId, Place] = field(default_factory=dict)
+
+    @property
+    def journal_marks(self) -> tuple[JournalMark, ...]:
+        """How far the state is in each journal."""
+        return self.journals or (JournalMark(self.mark, self.generation, self.journal_number),)
 
     def encode(self) -> bytes:
         head = self.mark, self.generation, self.journal_number, self.next_log, self.anchor
@@ -276,4 +300,8 @@ _SECTIONS: Mapping[int, _Section] = {
     4: _Section("given_up", _write_given_up, (_read_given_up,)),
     5: _Section("explicit_lacs", _write_lacs, (_read_lacs,)),
     6: _Section("limbo", _write_limbo, (_read_limbo,)),
+    7: _Section("layout", lambda state: state.layout.encode(), (read_layout,)),
+    8: _Section("journals", lambda state: write_journals(state.journals), (read_journals,)),
+    9: _Section("log_folders", lambda state: write_log_folders(state.log_folders), (read_log_folders,)),
+    10: _Section("places", lambda state: write_places(state.places), (read_places,)),
 }

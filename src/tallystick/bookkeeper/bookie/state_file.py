@@ -38,9 +38,8 @@ class StateFile:
         self._size = len(data)
         return State.decode(data, self.path)
 
-    def write(self, state: State) -> None:
-        """Replace the state so that a crash leaves the old or the new one. Raises StorageError."""
-        data = state.encode()
+    def write(self, data: bytes) -> None:
+        """Replace the state, encoded, so that a crash leaves the old or the new one. Raises StorageError."""
         file = self._disk.open(self._spare, create=True)
         try:
             file.write([data], 0)
@@ -55,8 +54,9 @@ class StateFile:
 
     def reserve(self) -> None:
         """Allocate the room for the next state; if the disk has none, the room that is there stays."""
-        room = self._spare_bytes + _GROWTH * self._size
         with contextlib.suppress(StorageError):
+            self._size = self._size or self._disk.size(self.path) or 0
+            room = self._spare_bytes + _GROWTH * self._size
             file = self._disk.open(self._spare, create=True)
             try:
                 if file.size() < room:

@@ -25,8 +25,9 @@ from tallystick.bookkeeper.bookie.checkpoints import Checkpoints
 from tallystick.bookkeeper.bookie.damages import Damages
 from tallystick.bookkeeper.bookie.identities import LedgerIdentities
 from tallystick.bookkeeper.bookie.index import Location
-from tallystick.bookkeeper.bookie.journal import Commit
+from tallystick.bookkeeper.bookie.journals import StagedCommit
 from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
+from tallystick.bookkeeper.bookie.places import Mark, StorageFolders
 from tallystick.bookkeeper.bookie.reads import EntryReads
 from tallystick.bookkeeper.bookie.restart import StorageParts, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
@@ -61,51 +62,55 @@ class StorageStats:
     deletion_bytes: int = 0  # given back since the start: by logs without a live ledger
     compaction_bytes: int = 0  # and by rewriting
     compactions: int = 0  # new logs in the place of others
+    ledger_folders: int = 1
+    ledger_folders_full: int = 0  # they take nothing new
+    ledger_folders_failed: int = 0
 
 
 class Storage:
     """A bookie's storage, made by ``open``."""
 
-    def __init__(
-        self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: StorageParts
-    ) -> None:
+    def __init__(self, disk: Disk, settings: StorageSettings, clock: Clock, parts: StorageParts) -> None:
         self._clock = clock
-        self._journal, self._ledgers, self._logs, self._tables = parts.journal, parts.ledgers, parts.logs, parts.tables
+        self._journals, self._ledgers, self._logs = parts.journals, parts.ledgers, parts.logs
+        self._tables, self.folders = parts.tables, parts.folders
         self.checkpoints = Checkpoints(
             disk,
-            directory,
             settings,
             clock,
             parts,
-            taken_commit=lambda: self._number,
+            taken_commit=lambda: Mark(self._number, self._journals.positions),
             newest_commit=lambda: self.newest_commit,
         )
         self.damages = Damages()
         self._reads = EntryReads(self._ledgers, self._tables, self._logs, clock, self.damages)
         self.identities = LedgerIdentities(self._ledgers, self._stage)
         self.limbo = self._ledgers.limbo  # what has left it is ``filled``
-        self._staged: list[Buffer] = []
+        self._staged: list[list[Buffer]] = [[] for _ in self._journals]
         self.staged_bytes = 0
+        self.lost_journals = parts.lost_journals
         self._number = parts.number  # of the last commit taken
         self._written = parts.number  # of the last one that the operating system has
         self._durable = parts.number  # and of the last one that is on the disk
+        self._durable_positions = self._journals.written
         self.replay_stats = parts.replay_stats
 
     @classmethod
     def open(
         cls,
         disk: Disk,
-        journal_dir: str,
-        ledger_dir: str,
+        folders: StorageFolders,
         settings: StorageSettings,
         *,
         clock: Clock | None = None,
         random: Random | None = None,
+        lost: Collection[str] = (),
+        failed: Collection[str] = (),
     ) -> Storage:
-        """Open or create. Replays the journal and cuts a torn tail; raises CorruptRecord for any other damage, and
-        StorageError for what only a newer version knows."""
-        parts = restart(disk, journal_dir, ledger_dir, settings, random or system_random())
-        return cls(disk, ledger_dir, settings, clock or SystemClock(), parts)
+        """Open or create. Replays the journals and cuts torn tails; raises CorruptRecord for any other damage, and
+        StorageError for what only a newer version knows. ``lost`` and ``failed``: as ``restart`` has them."""
+        parts = restart(disk, folders, settings, random or system_random(), lost=lost, failed=failed)
+        return cls(disk, settings, clock or SystemClock(), parts)
 
     # Loop: adds.
 
@@ -145,10 +150,10 @@ class Storage:
         held_ledger = self._ledgers.alive[ledger]
         self._ledgers.extend(held_ledger, self._tables.active.add(ledger, run))
         start, stop = run.bounds[0], run.bounds[-1]
-        self._stage(run.data if stop - start == len(run.data) else memoryview(run.data)[start:stop])
+        self._stage(ledger, run.data if stop - start == len(run.data) else memoryview(run.data)[start:stop])
 
-    def _stage(self, buffer: Buffer) -> None:
-        self._staged.append(buffer)
+    def _stage(self, ledger: LedgerId, buffer: Buffer) -> None:
+        self._staged[self._ledgers.places.journal(ledger)].append(buffer)
         self.staged_bytes += len(buffer)
 
     def fence(self, ledger: LedgerId, master_key: bytes) -> Code:
@@ -164,7 +169,7 @@ class Storage:
             held_ledger = self._ledgers.alive[ledger]
             if not fenced or held_ledger.fence_commit > self._durable:
                 held_ledger.fence_commit = self._number + 1
-                self._stage(records.Fence(ledger, master_key).encode())
+                self._stage(ledger, records.Fence(ledger, master_key).encode())
         return code
 
     def write_lac(self, ledger: LedgerId, master_key: bytes, body: bytes) -> Code:
@@ -174,7 +179,7 @@ class Storage:
         """
         code = self._ledgers.knows(ledger, master_key)
         if code == Code.OK and self._ledgers.explicit_lacs.note(ledger, body):
-            self._stage(records.ExplicitLac(body).encode())
+            self._stage(ledger, records.ExplicitLac(body).encode())
         return code
 
     def enter_limbo(self, ledger: LedgerId, key: bytes | None, creation: Creation) -> None:
@@ -189,7 +194,12 @@ class Storage:
         leaving = tuple(ledger for ledger in ledgers if ledger in self.limbo)
         if leaving:
             self.limbo.leave(leaving)
-            self._stage(records.Filled(leaving).encode())
+            self._stage(leaving[0], records.Filled(leaving, self.folders.limbo_era).encode())
+
+    def may_lack(self, ledger: LedgerId) -> bool:
+        """Return whether what came back empty at this start may have had something of a ledger: it is in limbo, or it
+        was new in a lost journal, so that nothing is recorded of it."""
+        return ledger in self.limbo or (bool(self.lost_journals) and ledger not in self._ledgers.alive)
 
     def is_fenced(self, ledger: LedgerId) -> bool:
         """Return whether ordinary adds are refused because of a fence."""
@@ -246,6 +256,14 @@ class Storage:
         """Return the ledgers stored here."""
         return list(self._ledgers.alive)
 
+    def ledgers_in(self, folder: int) -> list[LedgerId]:
+        """Return the ledgers that may have entries in a ledger folder."""
+        return list(self._ledgers.places.in_folder(folder))
+
+    def journal_of(self, ledger: LedgerId) -> int:
+        """Return the number of the journal of a stored ledger."""
+        return self._ledgers.places.journal(ledger)
+
     def deleted_ids(self) -> Container[LedgerId]:
         """Return the ledgers that are remembered as deleted."""
         return self._ledgers.deleted
@@ -296,7 +314,7 @@ class Storage:
             ledgers=len(self._ledgers.alive),
             entries=sum(table.entries for table in tables) + sum(log.entries for log in logs),
             memtable_bytes=sum(table.bytes for table in tables),
-            journal_bytes=self._journal.used_bytes,
+            journal_bytes=self._journals.used_bytes,
             entry_logs=len(logs),
             entry_log_bytes=sum(log.size for log in logs),
             damaged_logs=len(self.checkpoints.damaged),
@@ -306,6 +324,9 @@ class Storage:
             deletion_bytes=self.checkpoints.reclaimed_space.deletion,
             compaction_bytes=self.checkpoints.reclaimed_space.compaction,
             compactions=self.checkpoints.reclaimed_space.compactions,
+            ledger_folders=len(self.folders.in_use),
+            ledger_folders_full=len(self.folders.full),
+            ledger_folders_failed=len(self.folders.failed),
         )
 
     # Loop: commits begin.
@@ -313,41 +334,45 @@ class Storage:
     @property
     def staged(self) -> bool:
         """Whether something waits for a commit."""
-        return bool(self._staged)
+        return any(self._staged)
 
     @property
-    def synced_commit(self) -> int:
-        """The number of the last commit that is on the disk."""
-        return self._durable
+    def positions(self) -> tuple[int, ...]:
+        """The number of the last commit of each journal, of those that are on the disk."""
+        return self._durable_positions
 
     @property
     def newest_commit(self) -> int:
         """The number of the commit with which all that was staged until now is durable."""
-        return self._number + bool(self._staged)
+        return self._number + any(self._staged)
 
-    def take(self) -> Commit:
+    def take(self) -> StagedCommit:
         """Take all that is staged, as one commit."""
         self._number += 1
-        commit = Commit(self._number, tuple(self._staged), self.staged_bytes)
-        self._staged, self.staged_bytes = [], 0
+        commit = self._journals.take(self._number, self._staged)
+        self._staged, self.staged_bytes = [[] for _ in self._journals], 0
         return commit
 
     # Thread.
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: StagedCommit) -> None:
         """Make a commit durable with one write and one sync; commits come in the order in which they were taken."""
-        self.write(commit)
-        self.sync()
+        self._journals.commit(commit)
+        self._written = commit.number
+        self._synced()
 
-    def write(self, commit: Commit) -> None:
+    def write(self, commit: StagedCommit) -> None:
         """Write a commit, so that the end of this process does not lose it; a ``sync`` makes it durable."""
-        self._journal.write(commit)
+        self._journals.write(commit)
         self._written = commit.number
 
     def sync(self) -> None:
         """Make durable what was written."""
-        self._journal.sync()
-        self._durable = self._written
+        self._journals.sync()
+        self._synced()
+
+    def _synced(self) -> None:
+        self._durable, self._durable_positions = self._written, self._journals.written
 
     # Blocking, for when nothing else runs.
 
@@ -370,5 +395,5 @@ class Storage:
                 self.commit(self.take())
             if not self.checkpoints.up_to_date:
                 self.checkpoint()
-        self._journal.close()
+        self._journals.close()
         self._logs.close()

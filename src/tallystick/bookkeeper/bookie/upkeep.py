@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.compaction import Compaction, UnreadableLog
-from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
+from tallystick.bookkeeper.bookie.ledger_folders import FolderFailure
+from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard, DiskPlaces
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import LedgerIdentity
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import DiskFull
-from tallystick.runtime.disk import Disk
+from tallystick.runtime.disk import Disk, Usage
 from tallystick.runtime.events import Events
 from tallystick.runtime.lasting import LastingTrouble
 from tallystick.runtime.pace import Pace
@@ -45,14 +47,17 @@ class BookieUpkeep:
         press: Callable[[bool], None],
         moded: Callable[[], None],
         deleted: Callable[[Collection[LedgerId]], None],
+        folder_lost: Callable[[Sequence[LedgerId]], None],
+        places: DiskPlaces,
         compaction_pace: tuple[Pace, Pace],
     ) -> None:
         """``compaction_pace`` is that of bytes and of entries. ``press(True)`` stops the intake of adds until
-        ``press(False)``; ``moded()`` hears that the bookie became read-only, or writable again, and ``deleted`` which
-        ledgers are gone for good."""
+        ``press(False)``; ``moded()`` hears that the bookie became read-only, or writable again, ``deleted`` which
+        ledgers are gone for good, and ``folder_lost`` which are in limbo because their folder failed."""
         self._storage, self._worker, self._guard = storage, worker, guard
         self._counts, self._events, self._press, self._moded = counts, events, press, moded
-        self._deleted = deleted
+        self._deleted, self._folder_lost, self._places = deleted, folder_lost, places
+        self.usages: Mapping[str, Usage] = {}  # by folder, as measured last
         self._pressed_bytes = settings.memtable_bytes * _PRESSED_TABLES
         self._full_disk = LastingTrouble()
         self._due = asyncio.Event()
@@ -100,7 +105,13 @@ class BookieUpkeep:
             self._events.emit("checkpoint postponed", reason=str(error))
 
     async def _write(self, plan: CheckpointPlan) -> None:
-        await self._worker.run(lambda: self._storage.checkpoints.write(plan))
+        while True:
+            try:
+                await self._worker.run(partial(self._storage.checkpoints.write, plan))
+                break
+            except FolderFailure as failure:
+                await self._lose(failure)
+                plan = self._storage.checkpoints.again(plan)
         for _ in self._storage.checkpoints.enter():
             await asyncio.sleep(0)
         await in_turns(self._storage.checkpoints.finish(plan))
@@ -109,13 +120,24 @@ class BookieUpkeep:
         for reason in await self._worker.run(self._storage.checkpoints.sweep):
             self._events.emit("entry log not deleted", reason=reason)
 
+    async def _lose(self, failure: FolderFailure) -> None:
+        """Use a ledger folder no longer: its ledgers are in limbo, durably, before anything else is written."""
+        ledgers = self._storage.ledgers_in(failure.number)
+        plan = await in_turns(self._storage.checkpoints.losing(failure.number))
+        try:
+            await self._worker.run(lambda: self._storage.checkpoints.write(plan))
+        except FolderFailure as another:
+            await self._lose(another)
+        reason = f"{failure.cause.message}: these ledgers are in limbo until what it had is fetched"
+        self._events.emit("ledger folder failed", folder=failure.fields["folder"], ledgers=len(ledgers), reason=reason)
+        self._folder_lost(ledgers)
+
     async def collect(self, candidates: Callable[[], Iterable[LedgerId]], again: Collection[LedgerId]) -> int:
         """Delete ledgers that are proven gone, and give the space of whole logs back. Returns how many were deleted;
         raises DiskFull. Next logs that are mostly dead are rewritten, by ``compactions``.
 
-        ``candidates`` is called when it is the collection's
-        turn, and gives each ledger when it is that one's; ``again`` are ledgers that were deleted here once and that
-        the metadata has, so they are new ones.
+        ``candidates`` is called when it is the collection's turn, and gives each ledger when it is that one's;
+        ``again`` are ledgers that were deleted here once and that the metadata has, so they are new ones.
         """
         async with self._turn:
             plan = await in_turns(self._storage.checkpoints.collecting(candidates(), again))
@@ -162,6 +184,11 @@ class BookieUpkeep:
                     self._events.emit("entry log not rewritten", log=error.log, reason=error.reason)
                 victims = [log for log in victims if log != error.log]
                 continue
+            except FolderFailure as failure:
+                async with self._turn:
+                    if failure.number in self._storage.folders.in_use:
+                        await self._lose(failure)
+                return
             async with self._turn:
                 await self._write(checkpoints.replacing(compaction))
             return
@@ -210,25 +237,47 @@ class BookieUpkeep:
         await self._write(plan)
         self._counts.ledgers_deleted += len(plan.deleted)
 
-    async def disks(self, disk: Disk, folders: Sequence[str], checked: Callable[[], None]) -> None:
+    async def disks(self, disk: Disk, checked: Callable[[], None]) -> None:
         """Measure the disks for ever; ``checked`` is called before each time."""
         filling: list[str] = []
         while True:
-            filling = self._warn(folders, filling)
+            filling = self._warn(filling)
             await asyncio.sleep(CHECK_EVERY_S)
             checked()
-            if self._guard.measured([disk.usage(folder) for folder in folders]):
-                self._moded()
+            for failure in self.measure(disk):
+                async with self._turn:
+                    if failure.number in self._storage.folders.in_use:
+                        await self._lose(failure)
 
-    def _warn(self, folders: Sequence[str], before: Sequence[str]) -> list[str]:
+    def measure(self, disk: Disk) -> list[FolderFailure]:
+        """Measure the disks once: which ledger folders take nothing new, and whether the bookie is read-only. Returns
+        the ledger folders that failed at that; raises StorageError if the bookie cannot go on."""
+        folders, failures = self._storage.folders, list[FolderFailure]()
+        journals = {folder: disk.usage(folder) for folder in self._places.journals}
+        ledgers = dict[str, Usage]()
+        for path, number in folders.numbers().items():
+            folder = self._places.ledgers[path]
+            try:
+                with folders.watching(number):
+                    ledgers[folder] = usage = disk.usage(folder)
+                    folders.set_full(number, self._guard.is_over(usage))
+            except FolderFailure as failure:
+                failures.append(failure)
+        self.usages = {**journals, **ledgers}
+        if self._guard.measured(list(journals.values()), list(ledgers.values())):
+            self._moded()
+        return failures
+
+    def _warn(self, before: Sequence[str]) -> list[str]:
         """Tell of disks that fill up, once until they have room again. Returns the folders on them."""
-        usages = dict(zip(folders, self._guard.usages, strict=False))  # who drives a bookie by hand may say one
-        filling = [folder for folder, usage in usages.items() if self._guard.is_filling(usage)]
+        filling = [folder for folder, usage in self.usages.items() if self._guard.is_filling(usage)]
         for folder in filling:
             if folder not in before:
-                usage = usages[folder]
+                usage = self.usages[folder]
                 percent = round(100 * (usage.total - usage.free) / usage.total, 1)
                 reason = "at diskUsageThreshold the bookie takes no new entries: make room, or add a bookie"
+                if len(self._places.ledgers) > 1 and folder not in self._places.journals:
+                    reason = "at diskUsageThreshold this folder takes nothing new, and the others go on: make room"
                 self._events.emit("disk fills up", folder=folder, used_percent=percent, reason=reason)
         for folder in before:
             if folder not in filling:

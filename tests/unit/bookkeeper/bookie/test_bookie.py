@@ -49,11 +49,11 @@ async def test_a_bookie_is_listed_with_its_real_port_while_it_runs(home: Home) -
     assert await listed(home) == ([], [])
 
 
-@pytest.mark.parametrize("own", ["journal_dir", "ledger_dir"])
+@pytest.mark.parametrize("own", ["journal_dirs", "ledger_dirs"])
 async def test_a_folder_belongs_to_one_bookie_while_it_runs(home: Home, tmp_path: Path, own: str) -> None:
     async with home.running():
         with pytest.raises(UsageError, match="another process uses this folder"):
-            await home.start(**{own: str(tmp_path / "own")})
+            await home.start(**{own: (str(tmp_path / "own"),)})
         assert await listed(home) == (["b0"], []), "the one that runs is not disturbed"
     async with home.running():
         pass

@@ -39,7 +39,7 @@ async def stopped(home: Home) -> Home:
 def check(home: Home) -> CheckReport:
     """Check the folders; they stay as they are."""
     before = content(home.path)
-    report = check_folders(home.settings.ledger_dir, home.settings.journal_dir)
+    report = check_folders(home.settings.ledger_dirs, home.settings.journal_dirs)
     assert content(home.path) == before
     return report
 
@@ -114,7 +114,7 @@ async def test_other_damage_is_told_by_its_file(stopped: Home, pattern: str, wha
 
 async def test_folders_that_do_not_belong_together(stopped: Home, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no bookie was ever started"):
-        check_folders(str(tmp_path / "nowhere"), str(tmp_path / "nowhere"))
+        check_folders([str(tmp_path / "nowhere")], [str(tmp_path / "nowhere")])
     stopped.path.joinpath("journal", "tally", "VERSION.rejoining").write_bytes(b"")
     assert (
         Damage("a rejoin was cut short: rejoin again", str(stopped.path / "journal" / "tally"))
@@ -123,7 +123,7 @@ async def test_folders_that_do_not_belong_together(stopped: Home, tmp_path: Path
 
 
 async def test_the_command_says_it_by_its_exit_code(stopped: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["bookie", "check", stopped.settings.ledger_dir, "--journal", stopped.settings.journal_dir]
+    command = ["bookie", "check", stopped.settings.ledger_dirs[0], "--journal", stopped.settings.journal_dirs[0]]
     assert cli.main(command) == 0
     assert "nothing is damaged" in "".join(capsys.readouterr())
     change(stopped, "*.log", lambda data: data[:40_000] + b"x" + data[40_001:])

@@ -419,7 +419,7 @@ async def test_an_order_makes_a_run_at_once(home: Home, what: Order) -> None:
     async with home.running() as bookie:
         quick(bookie)
         await write(bookie, *range(101))
-        OrderFile(OsDisk(), home.settings.ledger_dir).place(what, bookie_now_s(bookie))
+        OrderFile(OsDisk(), home.settings.ledger_dirs[0]).place(what, bookie_now_s(bookie))
         await until(lambda: home.heard("deletions wait" if what is Order.SOON else "ledgers deleted"))
         assert [event.fields["order"] for event in home.heard("collection ordered")] == [what.value]
         assert len(await stored(bookie, *range(101))) == (101 if what is Order.SOON else 0)

@@ -20,7 +20,7 @@ NOW_S = 1_700_000_000
 
 @pytest.mark.parametrize("content", [b"junk", b"now\n", b"\xff\xfe", f"now {NOW_S - ORDER_FRESH_S - 1:.0f}\n".encode()])
 async def test_an_old_or_damaged_order_is_passed_over(home: Home, content: bytes) -> None:
-    path, disk = os.path.join(folder_of(home.settings.ledger_dir), "collect"), OsDisk()
+    path, disk = os.path.join(folder_of(home.settings.ledger_dirs[0]), "collect"), OsDisk()
     async with home.running() as bookie:
         write_atomic(disk, path, content)
         await until(lambda: home.heard("order for a collection passed over"))
@@ -41,9 +41,9 @@ async def test_an_old_or_damaged_order_is_passed_over(home: Home, content: bytes
 async def test_a_weaker_order_replaces_no_fresh_stronger_one(home: Home, waiting: bytes, then: bytes) -> None:
     async with home.running():
         pass  # its folder is there
-    path, disk = os.path.join(folder_of(home.settings.ledger_dir), "collect"), OsDisk()
+    path, disk = os.path.join(folder_of(home.settings.ledger_dirs[0]), "collect"), OsDisk()
     write_atomic(disk, path, waiting)
-    orders = OrderFile(disk, home.settings.ledger_dir)
+    orders = OrderFile(disk, home.settings.ledger_dirs[0])
     orders.place(Order.SOON, NOW_S)
     assert read_file(disk, path).split()[0] == then
     orders.place(Order.NOW, NOW_S)

@@ -12,7 +12,7 @@ from tallystick.errors import UsageError
 
 
 def settings(**changes: Any) -> BookieSettings:
-    return BookieSettings(**{"metadata_uri": "memory://x", "journal_dir": "/j", "ledger_dir": "/l", **changes})
+    return BookieSettings(**{"metadata_uri": "memory://x", "journal_dirs": ("/j",), "ledger_dirs": ("/l",), **changes})
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,8 @@ def settings(**changes: Any) -> BookieSettings:
         ({"port": 0}, "bookieId"),
         ({"bookie_id": "a b"}, "bookieId"),
         ({"bookie_id": "readonly"}, "bookieId"),
-        ({"journal_dir": "relative"}, "absolute"),
+        ({"journal_dirs": ("relative",)}, "absolute"),
+        ({"ledger_dirs": ("/a", "/a")}, "none twice"),
         ({"disk_usage_threshold": 1.5}, "diskUsageThreshold"),
         ({"disk_usage_warn_threshold": 0.0}, "diskUsageWarnThreshold"),
         ({"high_priority_spare_bytes": -1}, "minUsableSizeForHighPriorityWrites"),

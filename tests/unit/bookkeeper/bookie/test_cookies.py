@@ -10,6 +10,7 @@ import pytest
 from support.bookies import Home, adds, read, talking
 from support.lagging import Lagging
 from tallystick.bookkeeper.bookie.cookies import Folder, check_cookies, must_stamp
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.cookie import Cookie, decode, encode
@@ -93,7 +94,7 @@ async def test_the_refusals_of_a_bookie(home: Home) -> None:
     with pytest.raises(InvalidCookie, match="bookie: b0, not b9"):
         await home.start(bookie_id="b9")
     with pytest.raises(InvalidCookie, match="journal folders"):
-        await home.start(journal_dir=str(home.path / "elsewhere"))
+        await home.start(journal_dirs=(str(home.path / "elsewhere"),))
     await driver.delete_cookie("b0", stored.version)
     with pytest.raises(InvalidCookie, match="removed from the cluster"):
         await home.start()
@@ -112,8 +113,8 @@ async def test_the_refusals_of_a_bookie(home: Home) -> None:
 async def test_p9_a_bookie_beside_a_server_that_lags_has_its_cookie(home: Home) -> None:
     """It was restarted soon after its first start, and ended itself."""
     driver = ClusterMetadata(Lagging(home.cluster))
-    folders = str(home.path / "journal"), str(home.path / "ledgers")
-    assert not await check_cookies(driver, OsDisk(), "b0", *folders)
+    folders = StorageFolders((str(home.path / "journal"),), (str(home.path / "ledgers"),))
+    assert not (await check_cookies(driver, OsDisk(), "b0", folders)).is_new
 
 
 async def test_the_disks_of_an_original_bookie_are_refused(tmp_path: Path) -> None:

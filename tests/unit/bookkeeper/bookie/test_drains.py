@@ -35,7 +35,7 @@ async def test_a_bookie_is_drained_over_restarts_until_that_is_undone(
     async with home.running() as bookie:
         async with talking(bookie) as peer:
             assert await peer.code(adds(1, [0])) == Code.OK
-            bookies.drain(home.settings.ledger_dir)
+            bookies.drain(home.settings.ledger_dirs[0])
             await until(lambda: bool(home.heard("bookie is read-only")))
             assert await peer.code(adds(1, [1])) == Code.READ_ONLY
             assert await peer.code(read(1, 0)) == Code.OK
@@ -48,7 +48,7 @@ async def test_a_bookie_is_drained_over_restarts_until_that_is_undone(
     home.events.clear()
     async with home.running() as bookie:
         assert await lists(bookie) == ([], ["b0"])
-        bookies.undo_drain(home.settings.ledger_dir)
+        bookies.undo_drain(home.settings.ledger_dirs[0])
         await until(lambda: bool(home.heard("bookie takes writes again")))
         assert home.heard("bookie takes writes again")[0].fields["reason"] == "drained by hand"
         assert await lists(bookie) == (["b0"], [])

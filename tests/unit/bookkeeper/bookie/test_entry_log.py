@@ -44,7 +44,7 @@ def test_what_was_written_is_read_after_a_power_loss() -> None:
     disk = SimDisk(random.Random(1))
     pages = write(disk)
     disk.power_loss()
-    logs = EntryLogs(disk, "/", SMALL)
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
     for piece in logs.load(1):
         for place, location in enumerate(piece.locations):
             entry = (piece.page << index.PAGE_BITS) + piece.slot + place
@@ -68,7 +68,7 @@ def test_a_log_that_is_written_in_several_steps_has_every_frame_in_its_place() -
         writer.add(1, array("q", range(first, first + 50)), starts, b"".join(frames))
     log = writer.finish()
     assert log.size > 3 * 1024 * 1024, "several steps"
-    logs, pages = EntryLogs(disk, "/", settings), index.Pages()
+    logs, pages = EntryLogs(disk, lambda _: "/", settings), index.Pages()
     for piece in logs.load(1):
         index.put(pages, piece.page, piece.slot, piece.locations)
     assert [logs.entry(index.get(pages, entry), 1, entry) for entry in range(len(bodies))] == bodies
@@ -77,7 +77,7 @@ def test_a_log_that_is_written_in_several_steps_has_every_frame_in_its_place() -
 def test_a_run_of_reads_is_one_piece_of_the_file() -> None:
     disk = SimDisk(random.Random(1))
     pages = write(disk)
-    logs = EntryLogs(disk, "/", SMALL)
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
     logs.load(1)
     entry = 0
     while entry < 60:
@@ -103,7 +103,7 @@ def test_entries_with_gaps_are_read_as_they_lie(
     writer = LogWriter(disk, "/", 1, 2048)
     writer.add(3, array("q", ids), array("Q", [0, *accumulate(map(len, frames[:-1]))]), b"".join(frames))
     writer.finish()
-    logs, pages = EntryLogs(disk, "/", SMALL), index.Pages()
+    logs, pages = EntryLogs(disk, lambda log: "/", SMALL), index.Pages()
     for piece in logs.load(1):
         index.put(pages, piece.page, piece.slot, piece.locations)
     by_id = dict(zip(ids, frames, strict=True))
@@ -124,7 +124,7 @@ def test_all_that_a_bookie_has_of_a_striped_ledger_is_one_piece() -> None:
     writer = LogWriter(disk, "/", 1, 1 << 20)
     writer.add(3, array("q", ids), array("Q", range(0, 128 * len(ids), 128)), b"".join(frames))
     writer.finish()
-    logs, pages = EntryLogs(disk, "/", SMALL), index.Pages()
+    logs, pages = EntryLogs(disk, lambda log: "/", SMALL), index.Pages()
     for piece in logs.load(1):
         index.put(pages, piece.page, piece.slot, piece.locations)
     assert logs.frames(pages, 3, array("q", ids), 1 << 20) == (b"".join(frames), len(ids))
@@ -135,7 +135,7 @@ def test_all_that_a_bookie_has_of_a_striped_ledger_is_one_piece() -> None:
 def test_q15_a_flipped_bit_is_an_error_in_its_chunk_and_nowhere_else() -> None:
     disk = SimDisk(random.Random(1))
     pages = write(disk)
-    logs = EntryLogs(disk, "/", SMALL)
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
     logs.load(1)
     disk.flip(log_path("/", 1), logs.logs[1].chunks[1] + 40)
     failed = []
@@ -150,7 +150,7 @@ def test_q15_a_flipped_bit_is_an_error_in_its_chunk_and_nowhere_else() -> None:
 def test_an_index_that_points_to_another_entry_is_noticed() -> None:
     disk = SimDisk(random.Random(1))
     pages = write(disk)
-    logs = EntryLogs(disk, "/", SMALL)
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
     logs.load(1)
     with pytest.raises(CorruptRecord, match="another entry"):
         logs.entry(index.get(pages[2], 4), 2, 5)
@@ -164,13 +164,13 @@ def test_missing_and_short_files_are_refused() -> None:
     disk.unlink(log_path("/", 2))
     for log in (1, 2, 3):
         with pytest.raises(CorruptRecord):
-            EntryLogs(disk, "/", SMALL).load(log)
+            EntryLogs(disk, lambda _: "/", SMALL).load(log)
 
 
 def test_memory_and_open_files_are_bounded() -> None:
     disk = SimDisk(random.Random(1))
     settings = replace(SMALL, read_cache_bytes=3000, open_logs=2)
-    logs = EntryLogs(disk, "/", settings)
+    logs = EntryLogs(disk, lambda _: "/", settings)
     pages = {}
     for log in (1, 2, 3):
         pages[log] = write(disk, log)

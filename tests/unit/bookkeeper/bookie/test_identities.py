@@ -27,7 +27,7 @@ def ledgers() -> Ledgers:
 
 @pytest.fixture
 def identities(ledgers: Ledgers) -> LedgerIdentities:
-    return LedgerIdentities(ledgers, lambda record: None)
+    return LedgerIdentities(ledgers, lambda ledger, record: None)
 
 
 def test_those_without_a_creation_and_those_that_were_not_compared_are_doubtful(
@@ -99,7 +99,7 @@ def test_a_replay_that_skips_a_deleted_ledger_keeps_it_as_long_as_its_commits(le
 
 def test_what_a_look_finds_is_recorded_once(ledgers: Ledgers) -> None:
     staged: list[bytes] = []
-    identities = LedgerIdentities(ledgers, lambda record: staged.append(bytes(record)))
+    identities = LedgerIdentities(ledgers, lambda ledger, record: staged.append(bytes(record)))
     identities.looked(2, 11, written=True)
     identities.note(2, 11)
     ledgers.create(4, KEY)

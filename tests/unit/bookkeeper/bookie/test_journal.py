@@ -35,7 +35,9 @@ class Desk:
         return self.journal
 
     def replay(self, mark: int = 0) -> list[tuple[int, bytes]]:
-        return [(commit.number, bytes(commit.payload)) for commit in self.open().replay(mark)]
+        commits = [(commit.number, bytes(commit.payload)) for commit in self.open().replay(mark)]
+        self.journal.release(mark)
+        return commits
 
     def write(self, number: int, payload: bytes, *, synced: bool = True) -> None:
         self.journal.write(Commit(number, (payload,), len(payload)))

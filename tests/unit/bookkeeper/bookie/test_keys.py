@@ -53,7 +53,7 @@ def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
     assert theirs.settings == ours.settings
     assert theirs.settings.port == 4181
     assert theirs.settings.metadata_uri == "zk+hierarchical://h1:2181;h2:2181/ledgers"
-    assert (theirs.settings.journal_dir, theirs.settings.ledger_dir) == ("/srv/journal", "/srv/ledgers")
+    assert (theirs.settings.journal_dirs, theirs.settings.ledger_dirs) == (("/srv/journal",), ("/srv/ledgers",))
     assert theirs.settings.gc_wait_s == 900.0
     assert theirs.settings.bookie_id == "b-7"
     assert theirs.ignored == ("journalMaxSizeMB", "ledgerStorageClass")
@@ -88,14 +88,12 @@ def test_a_bookie_needs_metadata_that_others_see(uri: str, reason: str) -> None:
 
 
 def test_journal_directories_win_over_journal_directory() -> None:
-    assert SCHEMA.read({**NEEDED, "journalDirectories": "/other"}).settings.journal_dir == "/other"
+    assert SCHEMA.read({**NEEDED, "journalDirectories": "/other"}).settings.journal_dirs == ("/other",)
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("journalDirectories", "/a,/b"),
-        ("ledgerDirectories", "/a,/b"),
         ("journalSyncData", "false"),
         ("journalWriteData", "false"),
         ("bookieAuthProviderFactoryClass", "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"),
@@ -146,3 +144,9 @@ def test_every_setting_is_documented() -> None:
     text = DOCS.read_text()
     for key in (*SCHEMA.keys, *SCHEMA.fixed):
         assert f"`{key}`" in text, f"{key} is missing in docs/configuration.md"
+
+
+def test_folders_are_named_with_commas_between() -> None:
+    settings = SCHEMA.read({**NEEDED, "journalDirectories": "/j0, /j1/", "ledgerDirectories": "/l0,/l1,/l2"}).settings
+    assert settings.journal_dirs == ("/j0", "/j1") and settings.ledger_dirs == ("/l0", "/l1", "/l2")
+    assert (settings.home, SCHEMA.read(NEEDED).settings.home) == ("/j0", "/l")

@@ -116,7 +116,7 @@ def test_no_look_at_other_metadata_counts() -> None:
 def test_all_looks_count_no_longer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a million ledgers that was a turn of 59 ms."""
     ledger, ledgers = 1 << 60, Ledgers(STATE)
-    identities = LedgerIdentities(ledgers, lambda record: None)
+    identities = LedgerIdentities(ledgers, lambda ledger, record: None)
     checks: list[Callable[[], bool]] = [
         lambda: identities.were_looked_at([ledger]),
         lambda: not identities.needs_look(ledger, 5, OTHER),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.stores import KEY, entry_bytes, frame, scanned
 from tallystick.bookkeeper.bookie import memtable, steps
 from tallystick.bookkeeper.bookie.memtable import MemTable, MemTables, Run
+from tallystick.bookkeeper.bookie.places import Mark
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 
@@ -99,12 +100,12 @@ def test_a_late_entry_above_the_runs_does_not_hide_a_newer_run() -> None:
 def test_freezing_again_keeps_the_table_that_could_not_be_written() -> None:
     tables = MemTables()
     tables.active.add(LEDGER, run_of([0]))
-    frozen = tables.freeze(7)
+    frozen = tables.freeze(Mark(7, (7,)))
     tables.active.add(LEDGER, run_of([1]))
-    assert tables.freeze(9) is frozen and tables.mark == 7
+    assert tables.freeze(Mark(9, (9,))) is frozen and tables.mark.number == 7
     assert [table.entries for table in tables.newest_first()] == [1, 1]
     tables.drop_frozen()
-    assert tables.freeze(9) is not frozen and tables.mark == 9
+    assert tables.freeze(Mark(9, (9,))) is not frozen and tables.mark.number == 9
 
 
 def test_keys_are_no_part_of_what_is_read() -> None:

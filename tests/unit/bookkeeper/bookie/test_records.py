@@ -73,10 +73,11 @@ def test_every_record_is_written_as_it_was_recorded() -> None:
     """Later versions read these bytes."""
     entry = entry_bytes(5, 1)
     assert stored_frame(KEY, entry) == bytes.fromhex("00000075 0201 0000") + KEY + entry
-    assert records.Filled((7, 1 << 60)).encode() == bytes.fromhex(
-        "00000014 ff05 0000 0000000000000007 1000000000000000"
-    )
-    assert list(decode(records.Filled((7, 1 << 60)).encode(), "", 0)) == [records.Filled((7, 1 << 60))]
+    filled, ledgers = records.Filled((7, 1 << 60), 3), "0000000000000007 1000000000000000"
+    assert filled.encode() == bytes.fromhex(f"0000001c ff05 0001 0000000000000003 {ledgers}")
+    assert list(decode(filled.encode(), "", 0)) == [filled]
+    before = bytes.fromhex(f"00000014 ff05 0000 {ledgers}")
+    assert list(decode(before, "", 0)) == [records.Filled((7, 1 << 60), 0)], "of a version before"
     assert Fence(7, KEY).encode() == bytes.fromhex("00000020 ff01 0000 0000000000000007") + KEY
     assert ExplicitLac(LAC).encode() == bytes.fromhex("00000018 ff03 0000 0000000000000007 0000000000000002") + b"crc!"
     assert CreationRecord(7, -1).encode() == bytes.fromhex("00000014 ff02 0000 0000000000000007 ffffffffffffffff")
@@ -107,7 +108,7 @@ def test_what_is_no_record_is_refused(garbage: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "version"),
-    [(0x0201, 1), (0xFF01, 1), (0xFF02, 7), (0xFF03, 1), (0xFF04, 1), (0xFF05, 1), (0xFF06, 0), (0x0000, 0)],
+    [(0x0201, 1), (0xFF01, 1), (0xFF02, 7), (0xFF03, 1), (0xFF04, 1), (0xFF05, 2), (0xFF06, 0), (0x0000, 0)],
 )
 @pytest.mark.parametrize("body", [b"", bytes(28), bytes(60)])
 def test_a_record_of_a_newer_version_is_named(kind: int, version: int, body: bytes) -> None:

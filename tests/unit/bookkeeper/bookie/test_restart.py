@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
 from support.stores import KEY, Store
-from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.steps import finished
 from tallystick.errors import CorruptRecord, StorageError
@@ -26,7 +26,9 @@ def _content(store: Store) -> dict[str, bytes]:
 def _commit_beside(store: Store, record: bytes) -> None:
     """Commit what is staged, and a record of another version of this program behind it."""
     taken = store.storage.take()
-    store.storage.commit(Commit(taken.number, (*taken.buffers, record), taken.size + len(record)))
+    ((journal, part),) = taken.parts
+    beside = replace(part, buffers=(*part.buffers, record), size=part.size + len(record))
+    store.storage.commit(replace(taken, parts=((journal, beside),), size=beside.size))
 
 
 def _put_back(store: Store, path: str, content: bytes) -> None:

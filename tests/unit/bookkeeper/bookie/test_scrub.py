@@ -31,7 +31,7 @@ def test_its_file_comes_back_as_it_was_and_damage_begins_a_new_round() -> None:
 
 
 def test_a_disk_of_eighteen_terabytes_is_covered_in_two_weeks_at_the_default_budget() -> None:
-    per_s = BookieSettings("memory://x", "/j", "/l").scrub_bytes_per_s
+    per_s = BookieSettings("memory://x", ("/j",), ("/l",)).scrub_bytes_per_s
     progress = ScrubProgress().begin(1000, 18 * 10**12)
     assert (progress.ends_ms(1000, per_s) - 1000) / 1000 <= COVERED_S == 14 * DAY_S
     assert EVERY_S <= COVERED_S and progress.due_in_s(1000) == 0

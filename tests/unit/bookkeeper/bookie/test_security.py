@@ -36,7 +36,7 @@ _TLS: dict[str, Any] = {"tls": True, "tls_certificate": "/c.pem", "tls_key": "/c
 
 
 def settings(security: SecuritySettings | None = None, **changes: Any) -> BookieSettings:
-    return BookieSettings("memory://m", "/j", "/l", security=security or SecuritySettings(), **changes)
+    return BookieSettings("memory://m", ("/j",), ("/l",), security=security or SecuritySettings(), **changes)
 
 
 @pytest.mark.rule("N1")

@@ -101,7 +101,8 @@ def test_explicit_lacs_that_do_not_fit_together_are_refused(body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "version"), [(1, 1), (2, 1), (3, 9), (4, 1), (5, 1), (6, 1), (7, 0), (0, 0), (0xFFFF, 3)]
+    ("kind", "version"),
+    [(1, 1), (2, 1), (3, 9), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1), (10, 1), (11, 0), (0, 0), (0xFFFF, 3)],
 )
 def test_a_section_of_a_newer_version_is_named(kind: int, version: int) -> None:
     whole = STATE.encode()[:-4]

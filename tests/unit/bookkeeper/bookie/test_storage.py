@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from support.stores import KEY, SMALL, Store, entry_bytes, frame, scanned
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -427,13 +428,10 @@ def test_deleted_ledgers_are_forgotten_a_week_after_the_last_access() -> None:
     assert store.add(6, [1]) == [Code.OK]
 
 
-# On a real disk.
-
-
 def test_on_the_real_disk(tmp_path: object) -> None:
     disk, settings = OsDisk(), replace(SMALL, journal_segment_bytes=64 * 1024)
-    folders = f"{tmp_path}/a/journal", f"{tmp_path}/b/ledgers"
-    storage = Storage.open(disk, *folders, settings)
+    folders = StorageFolders((f"{tmp_path}/a/journal",), (f"{tmp_path}/b/ledgers",))
+    storage = Storage.open(disk, folders, settings)
     rng = random.Random(7)
     expected: dict[int, bytes] = {}
     for start in range(0, 2000, 100):
@@ -445,6 +443,6 @@ def test_on_the_real_disk(tmp_path: object) -> None:
             storage.checkpoint()
     for clean in (False, True, True):
         storage.close(clean=clean)
-        storage = Storage.open(disk, *folders, settings)
+        storage = Storage.open(disk, folders, settings)
         assert all(storage.read(5, entry)[1] == entry_bytes(5, entry, payload) for entry, payload in expected.items())
     storage.close()

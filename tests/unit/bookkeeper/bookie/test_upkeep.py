@@ -312,13 +312,13 @@ async def test_a_disk_that_fills_up_is_told_once_until_it_has_room_again(
     monkeypatch.setattr(home.disk, "usage", lambda folder: usages[folder])
     async with home.running() as bookie:
         for _ in range(2):
-            usages[home.settings.ledger_dir] = Usage(1000, 60)
+            usages[home.settings.ledger_dirs[0]] = Usage(1000, 60)
             await until(lambda: home.heard("disk fills up"))
-            await until(lambda: bookie.guard.usages[1].free == 60)
+            await until(lambda: bookie.guard.room.free == 60)
             assert not bookie.guard.read_only
             await asyncio.sleep(0.1)
             [event] = home.heard("disk fills up")
-            assert (event.fields["folder"], event.fields["used_percent"]) == (home.settings.ledger_dir, 94.0)
-            usages[home.settings.ledger_dir] = Usage(1000, 500)
+            assert (event.fields["folder"], event.fields["used_percent"]) == (home.settings.ledger_dirs[0], 94.0)
+            usages[home.settings.ledger_dirs[0]] = Usage(1000, 500)
             await until(lambda: home.heard("disk has room again"))
             home.events.clear()

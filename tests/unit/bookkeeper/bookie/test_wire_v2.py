@@ -16,6 +16,7 @@ from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.service import AddRunResponse, Service
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -54,7 +55,7 @@ class Room:
 
 
 def make_room(path: Path, max_batch_bytes: int = 4096, fences: int = 1000) -> Room:
-    storage = Storage.open(OsDisk(), str(path / "journal"), str(path / "ledgers"), SMALL)
+    storage = Storage.open(OsDisk(), StorageFolders((str(path / "journal"),), (str(path / "ledgers"),)), SMALL)
     guard, counts, recent = DiskGuard(0.95), Counts(), RecentAdds()
     bounded = Fences(storage, counts, recent, fences, looks=lambda more: more < LOOKS, tell=lambda: None)
     service = Service(storage, guard, bounded, counts, recent, looks=lambda: False, look_at=lambda ledger: None)

@@ -152,7 +152,7 @@ async def test_an_id_that_is_used_again_before_the_collection_shows_no_old_entri
     bookies = []
     for number in range(3):
         home = str(tmp_path / f"b{number}")
-        settings = BookieSettings(uri, home, home, port=0, bookie_id=f"b{number}")
+        settings = BookieSettings(uri, (home,), (home,), port=0, bookie_id=f"b{number}")
         bookies.append(await start_bookie(settings, this_machine()))
     async with tallystick.connect(uri) as bk:
         async with bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=7) as old:

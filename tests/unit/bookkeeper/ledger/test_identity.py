@@ -316,7 +316,9 @@ async def test_empty_bookies_at_old_addresses_acknowledge_nothing_to_a_writer_of
 
     async def start(name: str, folder: str) -> Bookie:
         home = str(tmp_path / folder / name)
-        settings = BookieSettings(f"memory://{tmp_path.name}", home, home, port=ports.get(name, 0), bookie_id=name)
+        settings = BookieSettings(
+            f"memory://{tmp_path.name}", (home,), (home,), port=ports.get(name, 0), bookie_id=name
+        )
         bookie = await start_bookie(settings, this_machine())
         ports[name] = bookie.address[1]
         return bookie

@@ -37,7 +37,7 @@ class Cluster:
 
     async def start(self, name: str, security: SecuritySettings) -> None:
         home = str(self.folder / name)
-        settings = BookieSettings(self.uri, home, home, port=0, bookie_id=name, security=security)
+        settings = BookieSettings(self.uri, (home,), (home,), port=0, bookie_id=name, security=security)
         self.running[name] = await start_bookie(settings, this_machine(), SMALL)
 
     async def roll(self, security: SecuritySettings) -> None:

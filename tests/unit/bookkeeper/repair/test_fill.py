@@ -47,7 +47,7 @@ class Machines:
 
     async def start(self, name: str, *, rejoin: bool = False, fills: bool = True) -> Bookie:
         home = str(self.folder / name)
-        settings = BookieSettings(self.uri, home, home, port=0, bookie_id=name, session_timeout_s=0.5)
+        settings = BookieSettings(self.uri, (home,), (home,), port=0, bookie_id=name, session_timeout_s=0.5)
         outside = this_machine(Events(self.events.append))
         made = await start_bookie(settings, outside, SMALL, fill=fill if fills else None, rejoin=rejoin)
         self.running[name] = made

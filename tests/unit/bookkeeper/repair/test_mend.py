@@ -38,7 +38,7 @@ class Pair:
 
     async def start(self, name: str, *, mends: bool = True) -> Bookie:
         home = str(self.folder / name)
-        settings = BookieSettings(self.uri, home, home, port=0, bookie_id=name, session_timeout_s=0.5)
+        settings = BookieSettings(self.uri, (home,), (home,), port=0, bookie_id=name, session_timeout_s=0.5)
         outside = this_machine(Events(self.events.append))
         self.running[name] = made = await start_bookie(
             settings, outside, replace(SMALL, chunk_bytes=200), mend=mend if mends else None

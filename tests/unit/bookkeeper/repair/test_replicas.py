@@ -45,7 +45,7 @@ async def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 async def started(uri: str, home: Path, security: SecuritySettings | None = None, *, rejoin: bool = False) -> Bookie:
     settings = BookieSettings(
-        uri, str(home), str(home), port=0, bookie_id=home.name, security=security or SecuritySettings()
+        uri, (str(home),), (str(home),), port=0, bookie_id=home.name, security=security or SecuritySettings()
     )
     return await start_bookie(settings, this_machine(), SMALL, fill=fill, mend=mend, rejoin=rejoin)
 
