@@ -37,7 +37,7 @@ from tallystick.bookkeeper.bookie.marking import LimboMarks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.own_copies import OwnCopies
 from tallystick.bookkeeper.bookie.own_disk import OwnDisk
-from tallystick.bookkeeper.bookie.places import StorageFolders
+from tallystick.bookkeeper.bookie.places import LedgerFolder, StorageFolders
 from tallystick.bookkeeper.bookie.ports import BookiePorts
 from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
@@ -358,12 +358,21 @@ class Bookie:
         # A commit may be under way. Its journal must not be closed before: the number of a closed file is soon that of
         # another one, and the commit would be written into that.
         await self._journal_worker.run(lambda: None)
+        failed = self.storage.folders.failed
         try:
             await self._worker.run(lambda: self.storage.close(clean=clean))
             self._clean = clean
+            self._report_failed(failed)
         except StorageError as error:
             self._outside.events.emit("no checkpoint at stop", reason=str(error))
             await self._worker.run(lambda: self.storage.close(clean=False))
+
+    def _report_failed(self, before: Sequence[LedgerFolder]) -> None:
+        """Tell of ledger folders that failed when the storage was closed."""
+        ledgers, reason = len(self.storage.limbo), "at the last checkpoint: from the next start on it is not used"
+        for folder in self.storage.folders.failed:
+            if folder not in before:
+                self._outside.events.emit("ledger folder failed", folder=folder.path, ledgers=ledgers, reason=reason)
 
     def _view(self) -> View:
         return View(

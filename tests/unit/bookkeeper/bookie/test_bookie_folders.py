@@ -281,3 +281,18 @@ async def test_one_full_ledger_folder_does_not_make_the_bookie_read_only(home: H
     broken.full = "/l1"
     async with home.running(**two(home), read_only_when_any_full=True) as bookie:
         assert bookie.guard.read_only
+
+
+async def test_a_folder_that_fails_when_the_bookie_stops_is_told_then(home: Home, cluster: ClusterMetadata) -> None:
+    broken = Broken()
+    home.disk = _Disk(broken)
+    async with home.running(**two(home)) as bookie:
+        ledgers = await filled(cluster, bookie)
+        theirs = in_folder(bookie, 1)
+        async with talking(bookie) as peer:
+            assert await peer.code(adds(ledgers[0], [3])) == Code.OK
+        broken.folder = "/l1/"
+    [event] = home.heard("ledger folder failed")
+    assert event.fields["ledgers"] == len(theirs)
+    async with home.running(**two(home)) as bookie:
+        assert sorted(bookie.storage.limbo) == theirs
