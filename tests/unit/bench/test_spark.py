@@ -21,12 +21,12 @@ def test_the_table_has_medians_and_the_cpu_beside_the_ceiling() -> None:
         CEILING: [Round(4e6, 1.5, 0.0)],
     }
     _, _, source, ceiling = spark.table(results).splitlines()
-    assert source == "| source | 2000 | 2048 | 3.07 | 3.00 | 0.60 | 2.00 |"
-    assert ceiling == f"| {CEILING} | 4000 | 4096 | 1.54 | 1.50 | 0.00 | 1.00 |"
+    assert source == "| source | 2000 | 2048 | 3.07 | 3.00 | 0.60 | 0.50 | 0.42 |"
+    assert ceiling == f"| {CEILING} | 4000 | 4096 | 1.54 | 1.50 | 0.00 | 1.00 | 1.00 |"
 
 
 def test_the_ceiling_gives_as_many_rows_as_it_says() -> None:
-    batches = list(spark.ready_batches(2500)([pa.record_batch({"id": [1]})]))
+    batches = list(spark.ready_batches(2500, spark.ledger_batch())([pa.record_batch({"id": [1]})]))
     assert sum(batch.num_rows for batch in batches) == 2500
     assert max(batch.num_rows for batch in batches) * PAYLOAD_BYTES == BATCH_BYTES
     assert batches[0].schema.names == ["ledger", "entry", "lac", "length", "payload"]
