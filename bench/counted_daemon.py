@@ -6,6 +6,7 @@ worker that was idle for a minute. The setting ``spark.python.daemon.module`` na
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -28,6 +29,15 @@ def _wait(number: int, frame: FrameType | None) -> None:
             pass
 
 
+def _wait_for_all() -> None:
+    """Workers end with their daemon, and a moment after it: nobody else would wait for them."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
 if __name__ == "__main__":
+    atexit.register(_wait_for_all)
     signal.signal = set_handler  # type: ignore[assignment]  # handlers of any kind, as that takes
     daemon.manager()
