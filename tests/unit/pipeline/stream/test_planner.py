@@ -265,6 +265,23 @@ async def test_available_now_ends_where_the_streams_were(owner: ListedStream, qu
     assert await following.until_idle() == values(0, 1, 2, 3)
 
 
+async def test_a_stream_that_ends_is_read_to_its_end_and_the_query_idles(owner: ListedStream, query: Any) -> None:
+    await owner.create(entries(0, 1))
+    await owner.append(*entries(2))
+    following = query(maxOffsetsPerTrigger="1")
+    assert await following.trigger()
+    await owner.append(*entries(3))
+    await owner.terminate()
+    assert await following.until_idle() == values(0, 1, 2, 3)
+    assert not await following.trigger()
+    late = query()
+    await late.decisions.freeze(late.follower)  # AvailableNow
+    assert await late.until_idle() == values(0, 1, 2, 3)
+    late.restart()
+    await late.decisions.freeze(late.follower)
+    assert not await late.trigger()
+
+
 async def test_available_now_from_the_end(owner: ListedStream, query: Any) -> None:
     await owner.create(entries(0))
     following = query(startingOffsets="latest")

@@ -371,6 +371,30 @@ async def test_a_topic_that_is_deleted(cluster: FakeCluster, query: Follow, monk
         await following.trigger()
 
 
+async def test_a_topic_that_is_made_anew_with_fewer_queues(
+    cluster: FakeCluster, query: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await cluster.add()
+    fill(broker, 0, 0, 1)
+    fill(broker, 1, 2)
+    following = await query()
+    assert await following.until_idle() == values(0, 1, 2)
+    broker.queues.clear()
+    cluster.register(broker, queues=1)
+    fill(broker, 0, 10)
+    with pytest.raises(NoSuchMessage, match="does not reach to this offset any more: rows may be lost"):
+        await following.trigger()
+    fill(broker, 0, 11)  # as many as it had: those of its old offsets pass for read
+    monkeypatch.setattr(planner, "PATIENCE_S", 0.0)
+    with pytest.raises(BrokerUnavailable, match=r"no broker has this queue that the query reads.*rows may be lost"):
+        await following.trigger()
+    going_on = await query(failOnDataLoss="false")
+    going_on.at = following.at
+    fill(broker, 0, 12)
+    assert await going_on.until_idle() == values(12)
+    assert await (await query()).until_idle() == values(10, 11, 12), "a checkpoint of its own has all"
+
+
 async def test_a_trigger_asks_each_broker_set_once(cluster: FakeCluster, query: Follow) -> None:
     broker = await cluster.add(queues=1000)
     following = await query()
