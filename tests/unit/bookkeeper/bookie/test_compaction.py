@@ -26,7 +26,7 @@ LARGE = replace(SMALL, memtable_bytes=1 << 20)
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction_module, "_SLICE_FRAMES", 8)
+    monkeypatch.setattr(compaction_module, "_SLICE_FRAMES", 7)
     monkeypatch.setattr(compaction_module, "_STEP_PIECES", 1)
 
 
@@ -226,7 +226,7 @@ async def test_bytes_and_entries_are_paced(home: Home, monkeypatch: pytest.Monke
         monkeypatch.setattr(bookie.upkeep._bytes_pace, "spend", spend_bytes)
         monkeypatch.setattr(bookie.upkeep._entries_pace, "spend", spend_entries)
         await bookie.upkeep.compact()
-        assert sum(spent["entries"]) == 40 and max(spent["entries"]) == 8
+        assert sum(spent["entries"]) == 40 and max(spent["entries"]) == 7
         (log,) = bookie.storage._logs.logs.values()
         assert sum(spent["bytes"]) == sum(log.by_ledger.values())
         assert home.settings.compaction_bytes_per_s == bookie.upkeep._bytes_pace._per_s
