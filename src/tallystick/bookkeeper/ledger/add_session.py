@@ -71,6 +71,7 @@ class AddSession:
         "_timing",
         "_writers",
         "state",
+        "unsent_bookies",
     )
 
     def __init__(
@@ -97,6 +98,7 @@ class AddSession:
         self._changing: asyncio.Task[None] | None = None
         self._failures: FailedBookies | None = None  # once a bookie failed
         self._shortage: Shortage | None = None  # once bookies are missing
+        self.unsent_bookies: tuple[BookieId, ...] = ()  # those that were missing, and may lack entries
         counts, settings = self._context.bookies.counts, self._context.settings
         self._timing = AddTiming(state.lac, self._context.clock, counts, settings.add_quorum_timeout_s, self._timed_out)
 
@@ -347,6 +349,7 @@ class AddSession:
                     return self._keep_ensemble(action)
                 self._changing = asyncio.create_task(self._change(action))
             elif isinstance(action, Suspend):
+                self.unsent_bookies = tuple(dict.fromkeys((*self.unsent_bookies, self._core.ensemble[action.slot])))
                 self._replicas.suspend(action.slot)
             elif isinstance(action, Resume):
                 self._replicas.resume(action.slot)

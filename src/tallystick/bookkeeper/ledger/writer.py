@@ -23,6 +23,7 @@ from tallystick.bookkeeper.ledger.explicit_lacs import ExplicitLac
 from tallystick.bookkeeper.ledger.forces import force_all
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
 from tallystick.bookkeeper.ledger.replicas import BookieIdentities
+from tallystick.bookkeeper.ledger.unsent import note_unsent
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, EntryId, LedgerId, LedgerMetadata
@@ -362,6 +363,8 @@ class LedgerWriter:
         if isinstance(failure, LedgerFenced):
             raise copy.copy(failure)
         state, context = self._state, self._writers.context
+        if session is not None:
+            await note_unsent(context, state.id, session.unsent_bookies)
         state.store(await changes.close_written(context.driver, state.id, state.versioned, state.lac, state.length))
         self._packed = state.packed()
         context.events.emit("ledger closed", ledger=state.id, last_entry=state.lac, length=state.length)

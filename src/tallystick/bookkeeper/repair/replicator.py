@@ -156,13 +156,19 @@ class Replicator:
     ) -> None:
         """Make good what is said of a ledger, and take it away as it was said when the lock was taken: every entry of
         it was read then."""
-        tally, faults = Tally(), () if findings is None else findings.value
+        tally, faults, absent = Tally(), list[CopyFault](), list[CopyFault]()
+        if findings is not None:
+            faults, absent = await self._present(ledger, findings.value)
+        if marked is None and absent and not faults:
+            return self._defer(ledger, Deferred("no bookie of its findings is registered"))
         bookies = None if marked is None else marked.value.bookies
         named = () if bookies == () else (*(bookies or ()), *(fault.bookie for fault in faults))
         whole = [*(bookies or ()), *(fault.bookie for fault in faults if not fault.runs)]
         runs = {} if bookies == () else _runs_of([fault for fault in faults if fault.bookie not in whole])
+        outcome: Outcome = Repaired()
         try:
-            outcome = await self._outcome(ledger, tuple(dict.fromkeys(named)), runs, tally)
+            if marked is not None or faults:
+                outcome = await self._outcome(ledger, tuple(dict.fromkeys(named)), runs, tally)
         except MetadataError:
             raise
         except TallyError as error:  # a bookie, or the recovery: another time
@@ -171,7 +177,7 @@ class Replicator:
             await self._lost.forget(ledger)
             if marked is not None:
                 await self._tree.unmark(ledger, marked.version)
-            if findings is not None:
+            if findings is not None and not absent:
                 await self._findings.drop(ledger, findings.version)
             self._events.emit(
                 "ledger repaired",
@@ -186,6 +192,16 @@ class Replicator:
         if isinstance(outcome, Lost):
             await self._lost.note(ledger, outcome.entries, outcome.bookie, self._clock.wall_ms())
         self._defer(ledger, outcome)
+
+    async def _present(self, ledger: LedgerId, faults: Sequence[CopyFault]) -> tuple[list[CopyFault], list[CopyFault]]:
+        """Return the faults of registered bookies, and those of others that the ledger names: whether these are lost is
+        the auditor's to say, after its grace."""
+        bookies, named = await self._context.driver.bookies(), list[BookieId]()
+        with suppress(NoSuchLedger):
+            metadata = (await self._context.driver.read_ledger(ledger)).value
+            named = shortfall.names(metadata, [fault.bookie for fault in faults])
+        present = [fault for fault in faults if bookies.find(fault.bookie) is not None]
+        return present, [fault for fault in faults if fault not in present and fault.bookie in named]
 
     async def _outcome(
         self,

@@ -115,3 +115,57 @@ async def test_two_copies_on_one_bookie_become_copies_on_two(cluster: RepairedCl
     await asyncio.sleep(30)
     assert len(set((await cluster.require_whole(ledger)).ensemble)) == 2
     assert await FindingTree(cluster.driver).ledgers() == []
+
+
+async def test_a_finding_at_a_bookie_that_is_gone_begins_no_copying(cluster: RepairedCluster) -> None:
+    """Whether it is lost says the auditor, after the grace."""
+    ledger = await cluster.written(30, write_quorum=3)
+    bookie = (await cluster.metadata(ledger)).ensemble[0]
+    tree = FindingTree(cluster.driver)
+    await tree.note(ledger, [CopyFault(FaultKind.MISSING, bookie, ((3, 3),), 1)])
+    del cluster.bookies[bookie].entries[ledger, 3]
+    await cluster.down(bookie)
+    cluster.repair()
+    await asyncio.sleep(300)
+    assert cluster.heard("replica moved") == [] and await tree.ledgers() == [ledger]
+    await cluster.up(bookie)
+    await asyncio.sleep(300)
+    assert await tree.ledgers() == [] and cluster.heard("replica moved") == []
+    await cluster.require_whole(ledger)
+
+
+async def test_a_finding_at_a_bookie_that_was_replaced_is_dropped(cluster: RepairedCluster) -> None:
+    ledger, tree = await cluster.written(30), FindingTree(cluster.driver)
+    other = next(iter(set(cluster.bookies) - set((await cluster.metadata(ledger)).ensemble)))
+    await tree.note(ledger, [CopyFault(FaultKind.MISSING, other, ((3, 3),), 1)])
+    await tree.note(999, [CopyFault(FaultKind.MISSING, other, ((3, 3),), 1)])
+    await cluster.down(other)
+    cluster.repair()
+    await asyncio.sleep(30)
+    assert await tree.ledgers() == []
+
+
+async def test_a_writer_says_what_it_left_without_a_copy(cluster: RepairedCluster) -> None:
+    """A degraded ledger is made good as soon as the bookie is back, whoever wrote it."""
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
+    await writer.append(b"one")
+    bookie = writer.metadata.ensemble[0]
+    spare = set(cluster.bookies) - set(writer.metadata.ensemble)
+    await cluster.down(bookie, *spare)
+    for _ in range(5):
+        await writer.append(b"more")
+    await writer.close()
+    noted = await FindingTree(cluster.driver).read(writer.id)
+    assert noted is not None
+    assert [(fault.kind, fault.bookie, fault.runs) for fault in noted.value] == [(FaultKind.UNSENT, bookie, ())]
+    cluster.repair(audit_every_s=1e6)
+    await cluster.up(bookie)
+    await asyncio.sleep(30)
+    assert bookie in (await cluster.require_whole(writer.id)).ensemble
+    assert await FindingTree(cluster.driver).ledgers() == []
+
+
+async def test_a_whole_ledger_is_closed_without_a_word(cluster: RepairedCluster) -> None:
+    await cluster.written(30, write_quorum=3, ack_quorum=2)
+    assert await FindingTree(cluster.driver).ledgers() == []
