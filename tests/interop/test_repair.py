@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,11 @@ from support.peers import Bookie, Driver, ZooKeeper
 from support.repairers import Repairer
 from support.shell import Shell
 from support.waiting import until
+from tallystick.bookkeeper.ledger import changes
+from tallystick.bookkeeper.metadata.findings import FindingTree
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
+from tallystick.bookkeeper.wire.values import Fragment
 
 ENTRIES = 40
 SECONDS = 60.0
@@ -133,6 +136,41 @@ async def test_our_auditor_marks_and_an_original_worker_repairs(make: Make) -> N
     await repairs.require_repaired(ledger, lost)
     await repairs.unmarked()
     assert lost.id not in await repairs.fragments(ledger)
+
+
+async def test_what_our_audit_finds_is_mended_in_place_beside_an_original_worker(make: Make) -> None:
+    """It is in no mark: the worker would look at two entries of it, and drop it."""
+    repairs = await make(0, 4)
+    ledger = await repairs.ledger("tally")
+    await repairs.original("worker")
+    driver = await open_driver(repairs.cluster.uri)
+    try:
+        versioned = await driver.read_ledger(int(ledger))
+        ensemble = versioned.value.ensemble
+        (empty,) = {f"tally-{number}" for number in range(4)} - set(ensemble)
+        named = replace(versioned.value, fragments=(Fragment(0, (empty, *ensemble[1:])),))
+        await changes.replace_bookie(driver, int(ledger), versioned, lambda newest: named)
+        await repairs.ours(closedLedgerCheckInterval=500)
+
+        async def is_whole() -> bool:
+            codes = [
+                await repairs.cluster.bookie(named.ensemble[place % 3]).read_code(int(ledger), entry)
+                for entry in range(ENTRIES)
+                for place in (entry, entry + 1)
+            ]
+            assert await repairs.marks() == []
+            return not any(codes)
+
+        assert not await is_whole()
+        await until(is_whole, SECONDS, pause=0.5)
+        assert (await driver.read_ledger(int(ledger))).value.ensemble == named.ensemble
+
+        async def is_dropped() -> bool:
+            return not await FindingTree(driver).ledgers()
+
+        await until(is_dropped, SECONDS, pause=0.2)
+    finally:
+        await driver.close()
 
 
 async def test_ours_repairs_a_cluster_of_originals(make: Make) -> None:
