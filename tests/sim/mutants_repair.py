@@ -190,6 +190,20 @@ REPAIR_MUTANTS = (
         killer=GIVE_UP,
     ),
     _planted(
+        "a finding at a bookie that is gone begins a copying",
+        REPAIR + "replicator.py",
+        "        present = [fault for fault in faults if bookies.find(fault.bookie) is not None]\n",
+        "        present = list(faults)\n",
+        killer=FINDINGS,
+    ),
+    _planted(
+        "a degraded writer leaves without a word",
+        "bookkeeper/ledger/writer.py",
+        "await note_unsent(context, state.id, session.unsent_bookies)",
+        "await note_unsent(context, state.id, ())",
+        killer=FINDINGS,
+    ),
+    _planted(
         "a second copy on one bookie is taken for one on another",
         REPAIR + "steps.py",
         "    for place in shortfall.doubles(metadata, named):\n        return Copy(place)\n",
