@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tallystick.pipeline.tables.ingest import Ingestion
     from tallystick.runtime.events import Event
 
-__all__ = ["IngestSettings", "decoded", "ingest", "register", "session"]
+__all__ = ["IngestSettings", "add_key_file", "decoded", "ingest", "register", "session"]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -94,6 +94,14 @@ def register(spark: SparkSession) -> SparkSession:
     spark.dataSource.register(StreamDataSource)
     spark.dataSource.register(TopicDataSource)
     return spark
+
+
+def add_key_file(spark: SparkSession, path: str) -> str:
+    """Have each executor get a file of secrets, by ``addFile``. Returns the name for an option such as
+    ``credentialsFile``. Raises UsageError where Spark would send it in plain bytes: ``local[*]`` sends nothing."""
+    from tallystick.pipeline.key_files import add_key_file as add
+
+    return add(spark, path)
 
 
 def ingest(

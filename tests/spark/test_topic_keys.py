@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tallystick.spark
 from support.broker_peers import Broker, NameServer
 from support.certificates import Authority, secret_file
 from support.spark_failures import failure_of
@@ -78,6 +79,13 @@ def test_n10_a_query_reads_and_writes_by_files_and_shows_no_secret(
     frame = spark.read.format("tally-topic").options(**options, subscribe=TOPIC).load()
     assert [bytes(row.body) for row in frame.collect()] == [b"first"]
     frame.explain(True)
+    added = {**options, "credentialsFile": tallystick.spark.add_key_file(spark, options["credentialsFile"])}
+    assert spark.read.format("tally-topic").options(**added, subscribe=TOPIC).load().count() == 1
+    given = ", ".join(f"`{name}` '{value}'" for name, value in {**options, "subscribe": TOPIC}.items())
+    spark.sql(f"CREATE TABLE kept USING `tally-topic` OPTIONS ({given})")
+    catalog = [*spark.sql("DESCRIBE EXTENDED kept").collect(), *spark.sql("SHOW CREATE TABLE kept").collect()]
+    assert spark.table("kept").count() == 1
+    spark.sql("DROP TABLE kept")
     rows = spark.createDataFrame([(bytearray(b"second"),)], "body BINARY")
     writer = rows.write.format("tally-topic").options(**options, topic=TOPIC, txnAppId="app", txnVersion="1")
     writer.mode("append").save()
@@ -99,7 +107,7 @@ def test_n10_a_query_reads_and_writes_by_files_and_shows_no_secret(
     time.sleep(2.0)  # workers look at their files once a second
     refused = failure_of(lambda: others.load().collect())
     assert "check signature failed" in refused
-    shown = capsys.readouterr().out + refused + str(query.lastProgress)
+    shown = capsys.readouterr().out + refused + str(query.lastProgress) + str(catalog)
     kept = "".join(file.read_text(errors="replace") for file in checkpoint.rglob("*") if file.is_file())
     for secret in (SECRET, "another-secret-5519"):
         assert secret not in shown and secret not in kept

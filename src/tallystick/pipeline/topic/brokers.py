@@ -25,6 +25,7 @@ from tallystick.errors import (
 )
 from tallystick.pipeline.columns import BATCH_BYTES
 from tallystick.pipeline.gather import first_false
+from tallystick.pipeline.key_files import security_here
 from tallystick.pipeline.topic.plan import BrokerSets
 from tallystick.pipeline.topic.uniform import UniformRun, scan_uniform
 from tallystick.rocketmq.client.responses import refusal
@@ -192,4 +193,4 @@ class Brokers:
 
     async def connect(self) -> TopicClient:
         outside = this_machine(Events(log_listener()))
-        return TopicClient(self.sets, open_client(outside, self.sets.security), outside.clock)
+        return TopicClient(self.sets, open_client(outside, security_here(self.sets.security)), outside.clock)

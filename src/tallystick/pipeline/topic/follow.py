@@ -15,6 +15,7 @@ from typing import TypeVar
 from tallystick.admin.brokers import Operator
 from tallystick.admin.topics import topic_names
 from tallystick.errors import BrokerError, BrokerUnavailable, NoSuchTopic, TallyError, Unavailable
+from tallystick.pipeline.key_files import security_here
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.topic.bounds import Bound, QueueLimits
 from tallystick.pipeline.topic.brokers import TopicClient
@@ -50,7 +51,7 @@ class FollowedTopics:
 
     async def connect(self) -> TopicFollower:
         outside = this_machine(Events(log_listener()))
-        options, remoting = self.options, open_client(outside, self.options.security)
+        options, remoting = self.options, open_client(outside, security_here(self.options.security))
         mq = await topics(options.name_servers, settings=client_settings(options.security))
         return TopicFollower(mq, remoting, outside.clock, options)
 

@@ -11,6 +11,7 @@ from typing import Any
 from tallystick.admin.dev_lookup import find_name_server
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
+from tallystick.pipeline.key_files import security_here
 from tallystick.pipeline.option_values import BATCH_ONLY, CUTTING, TRIGGERING, OptionValues, triggering
 from tallystick.pipeline.topic.bounds import EARLIEST, LATEST, Bound
 from tallystick.pipeline.topic.schema import COLUMNS
@@ -176,7 +177,7 @@ def security_of(values: OptionValues) -> BrokerSecurity | None:
 
 def client_settings(security: BrokerSecurity | None) -> BrokerClientSettings:
     """Returns the settings of a worker's client."""
-    return BrokerClientSettings(security=security)
+    return BrokerClientSettings(security=security_here(security))
 
 
 def name_servers_of(text: str) -> tuple[str, ...]:

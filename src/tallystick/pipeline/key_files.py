@@ -1,0 +1,62 @@
+"""Files of secrets that Spark hands to its executors: never in plain bytes, and for the executor's account alone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.remoting.security import BrokerSecurity
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ENCRYPTING = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.ssl.enabled")
+
+
+def add_key_file(spark: SparkSession, path: str) -> str:
+    """Have each executor get a file; what an option such as ``credentialsFile`` then names. Raises UsageError where
+    executors on other machines would get it in plain bytes."""
+    context = spark.sparkContext
+    master, conf = context.master or "", context.getConf()
+    is_here = master == "local" or master.startswith("local[")
+    if not is_here and not any(str(conf.get(name, "false")).lower() == "true" for name in _ENCRYPTING):
+        raise UsageError(
+            "Spark would send this file in plain bytes: set spark.network.crypto.enabled=true, with "
+            "spark.authenticate, or put the file on each machine",
+            path=path,
+        )
+    context.addFile(path)
+    return os.path.basename(path)
+
+
+def key_file(name: str | None) -> str | None:
+    """Returns the path of what an option names, where it is read: a name without a folder is that of a file that was
+    added, if there is one. Spark makes those readable for everybody on the machine: this one is its account's alone."""
+    if name is None or "/" in name:
+        return name
+    from pyspark import SparkFiles
+
+    try:
+        added = SparkFiles.get(name)
+    except Exception:  # no executor, and no session either
+        return name
+    if not os.path.isfile(added):
+        return name
+    os.chmod(added, 0o600)
+    return added
+
+
+def security_here(security: BrokerSecurity | None) -> BrokerSecurity | None:
+    """Returns the same with the paths that its files have in this process: an executor has added ones in a folder of
+    its own."""
+    if security is None:
+        return None
+    return replace(
+        security,
+        credentials_file=key_file(security.credentials_file),
+        tls_ca_file=key_file(security.tls_ca_file),
+        tls_cert_file=key_file(security.tls_cert_file),
+        tls_key_file=key_file(security.tls_key_file),
+    )
