@@ -130,27 +130,46 @@ class ClientWireV3:
         if operation == _ADD:
             ids, _, entries, stop = scan_v3_acks(buffer, start, end)
             count = self._settle_runs(_ADD, ids, entries, ())
-        elif operation == _READ:
+            return stop if count == len(ids) else _place_behind(buffer, start, count)
+        if operation == _READ:
             ids, entries, data, max_lac, stop = scan_v3_reads(buffer, start, end)
             count = self._settle_runs(_READ, ids, entries, data)
-            if count == len(ids) and max_lac > NO_ENTRY and _lanes_differ(ids) is None:
+            if count < len(ids):
+                self._take_mixed(buffer, start, ids, entries, data, count)
+            elif ids and max_lac > NO_ENTRY and _lanes_differ(ids) is None:
                 # One lane is about one ledger.
                 self._note_lac(int.from_bytes(data[0][:8], "big"), max_lac, ids[0] >> _REQUEST_BITS)
-        else:
-            return start
-        return stop if count == len(ids) else _place_behind(buffer, start, count)
+            return stop
+        return start
 
-    def _settle_runs(self, operation: int, ids: list[int], entries: list[EntryId], data: Sequence[Buffer]) -> int:
-        """Settle responses up to the first that belongs to no lane. Returns how many."""
-        at = 0
+    def _take_mixed(
+        self, buffer: bytearray, start: int, ids: list[int], entries: list[EntryId], data: list[bytes], count: int
+    ) -> None:
+        """Take those behind the first ``count`` of a scan, among which are responses to lone requests: an append is
+        told to all who follow, hundreds in one read, so that none is scanned twice."""
+        at, place = 0, start
+        while True:
+            at, place = at + count, _place_behind(buffer, place, count)
+            if at == len(ids):
+                return
+            behind = _place_behind(buffer, place, 1)
+            self.take_response(bytes(memoryview(buffer)[place + 4 : behind]))
+            at, place = at + 1, behind
+            count = self._settle_runs(_READ, ids, entries, data, at) if at < len(ids) else 0
+
+    def _settle_runs(
+        self, operation: int, ids: list[int], entries: list[EntryId], data: Sequence[Buffer], first: int = 0
+    ) -> int:
+        """Settle responses from ``first`` up to the first that belongs to no lane. Returns how many."""
+        at = first
         while at < len(ids):
-            stop = _lanes_differ(ids, at) or len(ids)
             about = operation, ids[at] >> _REQUEST_BITS
             if not self._outstanding.has_lanes(about):
                 break
+            stop = _lanes_differ(ids, at) or len(ids)
             self._settle_run(about, entries[at:stop], data[at:stop])
             at = stop
-        return at
+        return at - first
 
     def _settle_run(self, about: LaneName, entries: list[EntryId], data: Sequence[Buffer]) -> None:
         def report(owner: Owner, start: int, stop: int) -> None:

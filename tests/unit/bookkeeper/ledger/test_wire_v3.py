@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from support.links import KEY
+from tallystick.bookkeeper.ledger import wire_v3
 from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece, SharedPieces, cut
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore
 from tallystick.bookkeeper.ledger.owners import Owner
@@ -24,6 +25,7 @@ from tallystick.bookkeeper.ledger.wires import (
     ReadRequest,
     SpaceRequest,
     WriteLacRequest,
+    pack_lac,
     unpack_lac,
 )
 from tallystick.bookkeeper.wire import v3
@@ -33,6 +35,7 @@ from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.v3 import Header
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.frames import DEFERRED_FLAG, RECOVERY_FLAGS, encode_adds
+from tallystick.codec.v3_reads import scan_v3_reads
 from tallystick.errors import RemoteProtocolError
 
 Report = tuple[Owner, Code, list[int], list[bytes]]
@@ -241,6 +244,35 @@ async def test_a_long_poll_hears_the_lac_and_the_entry_that_it_allows() -> None:
     assert [unpack_lac(empty[0])] == [4] and len(empty) == 1
     assert unpack_lac(full[0]) == 6 and full[1] == b"five"
     assert connection.lacs == [(1, 4), (1, 6)]
+
+
+@pytest.mark.parametrize("with_reads", [False, True])
+async def test_long_polls_that_are_answered_in_one_read_are_scanned_once(
+    monkeypatch: pytest.MonkeyPatch, with_reads: bool
+) -> None:
+    """All that follow a ledger hear of an append at once; each answer was scanned once for each one before it."""
+    scanned: list[int] = []
+
+    def counted(buffer: bytearray, start: int, end: int) -> tuple[list[int], list[int], list[bytes], int, int]:
+        scan = scan_v3_reads(buffer, start, end)
+        scanned.extend(scan[0])
+        return scan
+
+    monkeypatch.setattr(wire_v3, "scan_v3_reads", counted)
+    connection = Connection()
+    messages: list[responses.Response] = []
+    expected: list[Report] = []
+    for number in range(100):
+        poll, request = connection.ask(LongPollRequest(7, 40, 5000))
+        messages.append(read(request.header.request_id, 7, 41, b"x", 41))
+        expected.append((poll, Code.OK, [41], [pack_lac(41), b"x"]))
+        if with_reads and number % 3 == 0:
+            run, first = connection.lane(8, 0, 1)
+            messages += [read(first + entry, 8, entry, b"%d" % entry) for entry in range(2)]
+            expected.append((run, Code.OK, [0, 1], [b"0", b"1"]))
+    connection.hear(*messages)
+    assert connection.reports == expected
+    assert len(scanned) == len(messages) == len(set(scanned))
 
 
 async def test_lone_requests_get_their_parts() -> None:
