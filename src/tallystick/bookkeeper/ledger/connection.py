@@ -50,7 +50,9 @@ from tallystick.bookkeeper.wire.entry_list import EntryList
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, Slot
 from tallystick.errors import BookieUnavailable, NoSuchLedger, UsageError
 from tallystick.runtime.outside import Outside
+from tallystick.runtime.turn_wakes import TurnWakes
 
+MOST_WOKEN = 64  # of those who follow, in one turn: each reads what came and asks for more, some 0.1 ms
 PeerKey = tuple[BookieId, int]  # a bookie, and which of the connections to it
 
 
@@ -85,6 +87,7 @@ class BookieClient:
         self.heard_lacs = HeardLacs(lanes)
         self.striped_pieces = itertools.count()  # numbers those that readers ask for
         self.slow = SlowBookies(outside.clock, settings.ask_last_s)  # kept by readers, too
+        self.wakes = TurnWakes(MOST_WOKEN)  # of those who follow
         self.counts = ClientCounts()
         self.times = PeerTimes(outside.clock, settings.slow_add_s) if settings.slow_add_s else None
         self._outside, self._resolve = outside, resolve

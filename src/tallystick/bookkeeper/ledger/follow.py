@@ -3,12 +3,15 @@
 A *long poll* is a read that a bookie answers when the LAC that it knows is beyond that of the reader. At most one is
 under way to each bookie of the newest ensemble; those that others were faster than stay, as they are good for what
 comes next. What a bookie tells is as good as the LAC in an entry that it stores: it has it from the writer.
+
+One append wakes all who follow a ledger, thousands maybe: each turn of the loop some of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.heard_lacs import HeardLac
@@ -39,15 +42,35 @@ class _Poll(NamedTuple):
     asked_at: float
 
 
+class MetadataChange:
+    """Whether the metadata of a ledger are newer than those that its reader has. ``listeners`` are called when it is
+    set."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self.listeners: dict[Callable[[], None], None] = {}
+
+    def set(self) -> None:
+        """They are newer, or nobody looks at them any more."""
+        self.is_set = True
+        for listener in tuple(self.listeners):
+            listener()
+
+    def clear(self) -> None:
+        """They are read again from now on."""
+        self.is_set = False
+
+
 class LacFollower:
     """Follow the LAC of one ledger. ``close`` it: nothing is then waited for any longer."""
 
-    def __init__(self, client: BookieClient, ledger: LedgerId, heard: HeardLac, changed: asyncio.Event) -> None:
+    def __init__(self, client: BookieClient, ledger: LedgerId, heard: HeardLac, changed: MetadataChange) -> None:
         """``changed`` is set when the metadata are newer than those that ``moved`` is given."""
         self._client, self._ledger, self._heard, self._changed = client, ledger, heard, changed
         self._ensemble: Ensemble = ()
         self._plan: PollPlanCore | None = None
         self._polls: dict[BookieId, _Poll] = {}
+        self._waiter: asyncio.Future[None] | None = None  # until it is about to be woken
 
     async def moved(self, metadata: LedgerMetadata, previous_lac: EntryId) -> Moved | None:
         """Wait until the LAC is beyond ``previous_lac``. Returns None if it is to be asked for instead (``read_lac``),
@@ -56,32 +79,46 @@ class LacFollower:
         Raises Unauthorized.
         """
         plan = self._plan_of(metadata)
-        changed = asyncio.ensure_future(self._changed.wait())
+        self._changed.listeners[self._wake] = None
         try:
-            while not self._changed.is_set():
+            while not self._changed.is_set:
                 now = self._client.now()
                 for slot in plan.take_due(now):
                     self._ask(plan, slot, previous_lac, now)
                 if plan.must_ask(now):
                     return None
-                wake_at = plan.wake_at(now)
-                awaited: list[asyncio.Future[Any]] = [changed, *(poll.waiter for poll in self._polls.values())]
-                await asyncio.wait(
-                    awaited,
-                    timeout=None if wake_at is None else max(0.0, wake_at - now),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
+                await self._wait(plan.wake_at(now), now)
                 if (moved := self._take_answers(plan, previous_lac)) is not None:
                     return moved
             return None
         finally:
-            changed.cancel()
+            self._changed.listeners.pop(self._wake, None)
 
     def close(self) -> None:
         """Wait for nothing more."""
         for poll in self._polls.values():
             poll.waiter.cancel()
         self._polls.clear()
+
+    async def _wait(self, wake_at: float | None, now: float) -> None:
+        """Wait for an answer, newer metadata or this time."""
+        if any(poll.waiter.done() for poll in self._polls.values()):
+            return
+        loop = asyncio.get_running_loop()
+        self._waiter = waiter = loop.create_future()
+        timer = None if wake_at is None else loop.call_later(max(0.0, wake_at - now), self._wake)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self, _: object = None) -> None:
+        """Whatever it waits for has come: it is woken when it is its turn."""
+        if self._waiter is not None:
+            self._client.wakes.wake(self._waiter)
+            self._waiter = None
 
     def _plan_of(self, metadata: LedgerMetadata) -> PollPlanCore:
         if self._plan is None or metadata.ensemble != self._ensemble:
@@ -97,6 +134,7 @@ class LacFollower:
             plan.failed(slot, now)
         else:
             waiter = self._client.long_poll(bookie, self._ledger, previous_lac, wait_s=WAIT_S)
+            waiter.add_done_callback(self._wake)
             self._polls[bookie] = _Poll(waiter, previous_lac, now)
 
     def _take_answers(self, plan: PollPlanCore, previous_lac: EntryId) -> Moved | None:

@@ -9,7 +9,6 @@ close. The close is seen by watching the metadata.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import weakref
 from collections.abc import AsyncGenerator, Sequence
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
-from tallystick.bookkeeper.ledger.follow import LacFollower
+from tallystick.bookkeeper.ledger.follow import LacFollower, MetadataChange
 from tallystick.bookkeeper.ledger.heard_lacs import HeardLac
 from tallystick.bookkeeper.ledger.lac import read_lac
 from tallystick.bookkeeper.ledger.password import with_password
@@ -50,7 +49,7 @@ class LedgerReader:
         self._versioned = versioned
         self._last = NO_ENTRY
         self._heard = context.bookies.heard_lacs.listen(ledger, versioned.value.ctime_ms)
-        self._changed = asyncio.Event()  # the metadata is newer than what we have
+        self._changed = MetadataChange()
         self._watch: Watch | None = None
         self._ended = False  # close() was called
         self._install(versioned)
@@ -97,7 +96,7 @@ class LedgerReader:
         Raises Unavailable or one of its kinds when too few bookies answered.
         """
         self._require_open()
-        if self._changed.is_set():
+        if self._changed.is_set:
             await self._reread()
         while not self.is_closed:
             metadata = self.metadata

@@ -21,6 +21,7 @@ from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamI
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
 from tallystick.errors import MetadataError, MetadataUnavailable, NoSuchStream, TallyError, UsageError
 from tallystick.runtime.turn_steps import in_turns
+from tallystick.runtime.turn_wakes import TurnWakes
 
 RETRY_S = 0.5  # after a change, when the metadata could not be read
 
@@ -30,8 +31,8 @@ _LEDGER = attrgetter("ledger")
 class StreamLists:
     """The lists that somebody uses now, by stream. ``close`` it with its client."""
 
-    def __init__(self, catalog: StreamCatalog) -> None:
-        self.catalog = catalog
+    def __init__(self, catalog: StreamCatalog, wakes: TurnWakes) -> None:
+        self.catalog, self.wakes = catalog, wakes
         self._lists: dict[str, StreamList] = {}
         self._is_closed = False
 
@@ -78,7 +79,7 @@ class StreamList:
         self._creation: Creation | None = None
         self._failure: TallyError | None = None
         self._codec = ListCodec()
-        self._change = asyncio.Event()
+        self._waiting: dict[asyncio.Future[None], None] = {}
         self._reading: asyncio.Task[None] | None = None
         self._next_reading: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -127,13 +128,19 @@ class StreamList:
     async def wait(self, seen: int) -> None:
         """Wait until ``changes`` is no longer ``seen``: then look again."""
         while self.changes == seen:
-            await self._change.wait()
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting[waiter] = None
+            try:
+                await waiter
+            finally:
+                self._waiting.pop(waiter, None)
 
     def wake(self) -> None:
-        """Let all who wait look again."""
+        """Let all who wait look again, some in each turn: thousands may."""
         self.changes += 1
-        self._change.set()
-        self._change = asyncio.Event()
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            self._lists.wakes.wake(waiter)
 
     def release(self) -> None:
         """For each who opened it, once."""

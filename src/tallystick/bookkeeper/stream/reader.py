@@ -42,7 +42,7 @@ class StreamReaders:
 
     def __init__(self, ledgers: LedgerClient, catalog: StreamCatalog, workers: Workers) -> None:
         self.ledgers = ledgers
-        self.lists = StreamLists(catalog)
+        self.lists = StreamLists(catalog, ledgers.context.bookies.wakes)
         self.turn = TurnWork()
         self.acks_turn = TurnWork(part_work=1)
         self.decompressor = Decompressor(SideThread(workers, "decompress"))

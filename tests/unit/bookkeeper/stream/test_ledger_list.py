@@ -34,7 +34,8 @@ async def owner(cluster: SmallCluster) -> ListedStream:
 
 @pytest.fixture
 async def lists(cluster: SmallCluster, owner: ListedStream) -> AsyncIterator[StreamLists]:
-    made = StreamLists(catalog_of(cluster.client(2)))
+    client = cluster.client(2)
+    made = StreamLists(catalog_of(client), client.context.bookies.wakes)
     yield made
     made.close()
 
