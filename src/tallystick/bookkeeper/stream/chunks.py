@@ -101,7 +101,7 @@ class ChunksCore:
             0  # ``letters``: of the names, which may be as long as an entry
         )
         self._entries = 0  # that were read
-        self._stale_at = 0  # the entry at which one may be given up; it may be an earlier one
+        self._by_read: OrderedDict[_Name, None] = OrderedDict()  # those begun, that of the oldest newest chunk first
         self._dropped: list[tuple[Position, ...]] = []
         self._strays: list[Position] = []
 
@@ -113,11 +113,11 @@ class ChunksCore:
     def passed(self) -> None:
         """One more entry is read, whatever it is."""
         self._entries += 1
-        if not self._begun or self._entries < self._stale_at:
-            return
-        for name in [name for name, begun in self._begun.items() if begun.read_at + MOST_BEHIND <= self._entries]:
+        while self._by_read:
+            name = next(iter(self._by_read))
+            if self._begun[name].read_at + MOST_BEHIND > self._entries:
+                return
             self._drop(name)
-        self._stale_at = min((each.read_at for each in self._begun.values()), default=0) + MOST_BEHIND
 
     def arrived(self, message: InMessage, chunk: Chunk) -> Joined | Scattered | None:
         """Take the next chunk. Returns the message that it ends, if it does."""
@@ -141,6 +141,8 @@ class ChunksCore:
             return None
         begun.positions.append(message.position)
         begun.read_at = self._entries
+        self._by_read[name] = None
+        self._by_read.move_to_end(name)
         self._chunks += 1
         if chunk.index < len(begun.parts):  # sent again
             self._make_room()
@@ -195,6 +197,7 @@ class ChunksCore:
         if (begun := self._begun.pop(name, None)) is not None:
             self.kept_bytes -= begun.bytes if begun.is_kept else 0
             self._kept.pop(name, None)
+            self._by_read.pop(name, None)
             self._letters -= _letters(name)
             self._chunks -= len(begun.positions)
 
