@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from tallystick.bookkeeper.wire.pulsar_messages import Chunk, InMessage
 from tallystick.bookkeeper.wire.stream_values import Position
@@ -22,6 +23,10 @@ MOST_MESSAGES = 10_000  # begun at once
 MOST_CHUNKS = 65_536  # of all that are begun
 # Entries without a chunk of it after which a message is given up: no time, as clocks differ, and who reads may pause.
 MOST_BEHIND = 1_000_000
+
+LONGEST_NAME = (
+    256  # letters of a producer, or a uuid, that are kept: else a digest is, as it may be as long as an entry
+)
 
 _Name = tuple[str, str]  # producer, uuid
 
@@ -97,9 +102,7 @@ class ChunksCore:
         self._max_bytes, self._shared = max_bytes, kept or KeptChunks()
         self._begun: dict[_Name, _Begun] = {}  # the oldest first
         self._kept: dict[_Name, None] = {}  # those of which the bytes are here, in the same order
-        self.kept_bytes = self._chunks = self._letters = (
-            0  # ``letters``: of the names, which may be as long as an entry
-        )
+        self.kept_bytes = self._chunks = self._letters = 0  # ``letters``: of the names
         self._entries = 0  # that were read
         self._by_read: OrderedDict[_Name, None] = OrderedDict()  # those begun, that of the oldest newest chunk first
         self._dropped: list[tuple[Position, ...]] = []
@@ -127,7 +130,7 @@ class ChunksCore:
         return ended
 
     def _arrived(self, message: InMessage, chunk: Chunk) -> Joined | Scattered | None:
-        name = message.producer, chunk.uuid
+        name = _name_of(message.producer, chunk.uuid)
         begun = self._begun.get(name)
         if chunk.index == 0:
             self._forget(name)
@@ -200,6 +203,17 @@ class ChunksCore:
             self._by_read.pop(name, None)
             self._letters -= _letters(name)
             self._chunks -= len(begun.positions)
+
+
+def _name_of(producer: str, uuid: str) -> _Name:
+    return _kept_name(producer), _kept_name(uuid)
+
+
+def _kept_name(name: str) -> str:
+    """Returns the name, or what stands for a long one and is no other's."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{len(name)} {sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def _letters(name: _Name) -> int:

@@ -165,6 +165,17 @@ def test_what_is_begun_is_bounded_by_names() -> None:
     assert arriving.core._letters == 0 and arriving.core.first is None
 
 
+def test_names_as_long_as_entries_are_not_kept() -> None:
+    """Sixty of 2 MB were 120 MB of each reader."""
+    arriving, long = Arriving(1_000_000), "u" * 1_000_000
+    arriving.all((long + "a", 0), (long + "b", 0), data=b"xx")
+    arriving(long + "a", 1, b"yy", producer=long)  # of another producer
+    assert arriving.core._letters < 1000 and arriving.core.take_strays() == list(places(2))
+    arriving.all((long + "b", 1), (long + "a", 1), data=b"yy")
+    assert arriving(long + "a", 2, b"zz") == whole(b"xxyyzz", places(0, 4))
+    assert arriving(long + "b", 2, b"zz") == whole(b"xxyyzz", places(1, 3))
+
+
 def test_what_is_begun_is_bounded_by_number(arriving: Arriving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "MOST_MESSAGES", 2)
     arriving.all(("a", 0), ("b", 0), ("c", 0), ("d", 0))
