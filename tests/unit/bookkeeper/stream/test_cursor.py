@@ -332,7 +332,7 @@ async def test_a_hundred_cursors_share_the_list(stream: Stream, cursors: Cursors
 
 async def test_a_tuple_of_numbers_is_no_position(stream: Stream, cursors: Cursors) -> None:
     await stream.append(b"0")
-    with pytest.raises(UsageError, match="start is a Position"):
+    with pytest.raises(UsageError, match='start is "beginning", "end", a Position'):
         await cursors.open(NAME, "billing", start=(0, 0))  # type: ignore[arg-type]
     cursor = await cursors.open(NAME, "billing", start="beginning")
     for call in (cursor.ack((0, 0)), cursor.seek((0, 0)), cursor.seek("start")):  # type: ignore[arg-type]
