@@ -419,18 +419,6 @@ _TABLES = {
     ),
 }
 
-KINDS: Mapping[str, EventKind] = {
-    **_LEDGER_CLIENT,
-    **_STREAM,
-    **_REPAIR,
-    **_BOOKIE,
-    **_SERVERS,
-    **_BROKER,
-    **_REPLICATION,
-    **_NAME_SERVER,
-    **_BROKER_CLIENT,
-    **_TABLES,
-}
 GROUPS: Mapping[str, Mapping[str, EventKind]] = {
     "Ledger clients": _LEDGER_CLIENT,
     "Streams": _STREAM,
@@ -443,6 +431,7 @@ GROUPS: Mapping[str, Mapping[str, EventKind]] = {
     "Clients of brokers": _BROKER_CLIENT,
     "Tables of Spark": _TABLES,
 }
+KINDS: Mapping[str, EventKind] = {kind: each for group in GROUPS.values() for kind, each in group.items()}
 
 
 def level_of(kind: str) -> int:

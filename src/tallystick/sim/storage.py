@@ -284,12 +284,8 @@ class StorageLife:
     def _judge_refusal(self, plan: CheckpointPlan, error: StorageError) -> None:
         with self.disk.undisturbed():
             spare_bytes = self.disk.open(SPARE).size() if self.disk.exists(SPARE) else 0
-        if (
-            plan.table is None
-            and isinstance(error, DiskFull)
-            and not self._flaky
-            and spare_bytes >= len(plan.state.encode())
-        ):
+        is_refused = plan.table is None and isinstance(error, DiskFull) and not self._flaky
+        if is_refused and spare_bytes >= len(plan.state.encode()):
             raise Violation("a full disk refused to delete ledgers, though room was kept for it")
 
     def _begin_collect(self) -> None:

@@ -32,6 +32,7 @@ from tallystick.bookkeeper.bookie.handshakes import Handshakes
 from tallystick.bookkeeper.bookie.limbo_bookie import Fill, LimboBookie, Mend
 from tallystick.bookkeeper.bookie.limits import DiskGuard, DiskPlaces
 from tallystick.bookkeeper.bookie.listing import Listing, with_properties
+from tallystick.bookkeeper.bookie.locked_folders import lock_folders
 from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.marking import LimboMarks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
@@ -41,7 +42,6 @@ from tallystick.bookkeeper.bookie.places import LedgerFolder, StorageFolders
 from tallystick.bookkeeper.bookie.ports import BookiePorts
 from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.restart import failed_folders
 from tallystick.bookkeeper.bookie.scrubber import Scrubber
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -51,7 +51,6 @@ from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.registration import LIMBO
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import DiskFull, InvalidCookie, StorageError
-from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.pace import Pace
@@ -117,8 +116,6 @@ class Bookie:
         )
         self.scrubber: Scrubber | None = None
         self._peers: Handshakes | None = None
-        self._folders: list[str] = []  # those in use
-        self._unusable: list[str] = []  # ledger folders that failed
         self._drain = DrainFile(outside.disk, settings.home)
         self._recent = RecentAdds()
         self._ports = BookiePorts(settings, self._addresses, outside)
@@ -145,22 +142,17 @@ class Bookie:
 
     async def _start(self, *, rejoin: bool) -> None:
         settings, outside = self._settings, self._outside
-        self._lock_folders(rejoin=rejoin)
+        locked = self._stack.callback
+        self._folders = lock_folders(outside.disk, settings, self._storage_settings, locked, rejoin=rejoin)
         self._stack.push_async_callback(self._ports.close)
         await self._ports.bind(lambda: self._server.session(), self._pages)
         self.driver = await self._connect(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
         self._stack.push_async_callback(self.driver.close)
         patience_s = 2 * settings.session_timeout_s
         own_disk = await OwnDisk.claim(
-            self.driver,
-            settings,
-            self.id,
-            outside,
-            folders=self._folders,
-            unusable=self._unusable,
-            rejoins=rejoin,
-            patience_s=patience_s,
-        )
+            self.driver, settings, self.id, outside, folders=self._folders.in_use, unusable=self._folders.unusable,
+            rejoins=rejoin, patience_s=patience_s,
+        )  # fmt: skip
         self._instance = own_disk.instance
         self._stack.push_async_callback(self._say_the_end, own_disk.progress)
         await self._open_storage(own_disk)
@@ -214,13 +206,11 @@ class Bookie:
         return Scrubber(
             self.storage,
             self.driver,
-            disk=self._outside.disk,
+            self._outside,
             folder=folder_of(self._settings.home),
             bytes_per_s=self._settings.scrub_bytes_per_s,
             worker=worker,
-            clock=self._outside.clock,
             counts=self.counts,
-            events=self._outside.events,
             show=self._show_scrub,
         )
 
@@ -244,30 +234,6 @@ class Bookie:
             self._listing.in_limbo(len(self.storage.limbo))
             self._listing.damaged(len(self.storage.damages))
 
-    def _lock_folders(self, *, rejoin: bool) -> None:
-        """Lock the folders, but for ledger folders that failed before. One that fails now is refused, unless the bookie
-        rejoins without it."""
-        settings, disk, errors = self._settings, self._outside.disk, dict[str, StorageError]()
-        folders = settings.folders
-        for folder in folders:
-            try:
-                make_folder(disk, folder_of(folder))
-                self._stack.callback(disk.lock(folder_of(folder)).release)
-                self._folders.append(folder)
-            except StorageError as error:
-                errors[folder] = error
-        sound = [ledgers_of(folder) for folder in settings.ledger_dirs if folder not in errors]
-        failed = failed_folders(disk, sound, self._storage_settings)
-        for folder, reason in errors.items():
-            if folder in settings.journal_dirs or not (sound and (rejoin or ledgers_of(folder) in failed)):
-                raise reason
-        self._unusable = [
-            folder
-            for folder in settings.ledger_dirs
-            if folder in errors or (ledgers_of(folder) in failed and not rejoin)
-        ]
-        self._folders = [folder for folder in self._folders if folder not in self._unusable]
-
     async def _open_storage(self, own_disk: OwnDisk) -> None:
         settings, outside = self._settings, self._outside
         self._worker, self._journal_worker = outside.workers("tally-upkeep"), outside.workers("tally-journal")
@@ -280,7 +246,7 @@ class Bookie:
             StorageFolders(journals, ledgers),
             self._storage_settings,
             lost=[path for folder in own_disk.lost for path in (journal_of(folder), ledgers_of(folder))],
-            failed=[ledgers_of(folder) for folder in self._unusable],
+            failed=[ledgers_of(folder) for folder in self._folders.unusable],
         )
         self.storage = await self._worker.run(lambda: opening(clock=outside.clock, random=outside.random))
         try:
@@ -400,16 +366,9 @@ class Bookie:
         )
         self._stack.push_async_callback(self.looks.close)
         behind = Behind(
-            settings,
-            self._outside,
-            self.storage,
-            self.committer,
-            self.looks,
-            self.guard,
-            self.counts,
-            self._recent,
+            settings, self._outside, self.storage, self.committer, self.looks, self.guard, self.counts, self._recent,
             self._fail,
-        )
+        )  # fmt: skip
         front = open_front(behind, self._stack)
         self._server, self._service, self._peers = front.server, front.service, front.peers
         self._stack.push_async_callback(self._ports.close)

@@ -24,9 +24,8 @@ from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import DigestType, LedgerId
 from tallystick.errors import DigestMismatch, MetadataError, StorageError
 from tallystick.runtime.atomic import write_atomic
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.disk import Disk, read_file
-from tallystick.runtime.events import Events
+from tallystick.runtime.disk import read_file
+from tallystick.runtime.outside import Outside
 from tallystick.runtime.pace import Pace
 from tallystick.runtime.worker import Worker
 
@@ -45,23 +44,22 @@ class Scrubber:
         self,
         storage: Storage,
         driver: MetadataDriver,
+        outside: Outside,
         *,
-        disk: Disk,
         folder: str,
         bytes_per_s: float,
         worker: Worker,
-        clock: Clock,
         counts: Counts,
-        events: Events,
         show: Callable[[], None],
     ) -> None:
         """``folder`` has the progress."""
-        self._storage, self._driver, self._disk = storage, driver, disk
+        self._storage, self._driver, self._disk = storage, driver, outside.disk
         self._path = os.path.join(folder, SCRUB_FILE)
-        self._bytes_per_s, self._pace = bytes_per_s, Pace(clock, bytes_per_s)
-        self._worker, self._clock, self._counts, self._events, self._show = worker, clock, counts, events, show
+        self._bytes_per_s, self._pace = bytes_per_s, Pace(outside.clock, bytes_per_s)
+        self._worker, self._clock, self._events = worker, outside.clock, outside.events
+        self._counts, self._show = counts, show
         self._digests: OrderedDict[LedgerId, Digest | None] = OrderedDict()
-        self._saved_at = self._shown_at = clock.now()
+        self._saved_at = self._shown_at = self._clock.now()
         self._progress = ScrubProgress()
 
     @property
