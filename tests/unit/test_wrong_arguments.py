@@ -294,7 +294,7 @@ CALLS: dict[str, list[Call]] = {
     "the name of a cursor is not empty": [lambda d: d.bk.cursor(STREAM, "..")],
     "durable is of type bool": [lambda d: d.bk.cursor(STREAM, "c", durable="no")],
     "create is of type bool": [lambda d: d.bk.cursor(STREAM, "c", create=None)],
-    "start is of type str": [lambda d: d.bk.cursor(STREAM, "c", start=5)],
+    'start is "beginning", "end", a Position': [lambda d: d.bk.cursor(STREAM, "c", start=5)],
     "count is a whole number from 1": [lambda d: d.cursor.read(0), lambda d: d.cursor.read("10")],
     "max_bytes is a whole number from 1": [lambda d: d.cursor.read(max_bytes=0)],
     "wait is of type bool": [lambda d: d.cursor.read(wait="no")],

@@ -365,7 +365,7 @@ async def test_many_at_once_wait_and_are_told_of(home: Home, bookie: Bookie) -> 
 
     async def gone() -> bool:
         found = (await driver.bookies()).find("b0")
-        return found is not None and not found.properties
+        return found is not None and "deletionsWaiting" not in found.properties
 
     await until(gone)
 

@@ -46,7 +46,7 @@ class RealCluster:
 
     async def start(self, name: str, **changes: int) -> None:
         home = str(self.folder / name)
-        settings = BookieSettings(self.uri, home, home, port=0, bookie_id=name, **changes)  # type: ignore[arg-type]
+        settings = BookieSettings(self.uri, (home,), (home,), port=0, bookie_id=name, **changes)  # type: ignore[arg-type]
         self.running[name] = await start_bookie(settings, this_machine(), SMALL)
 
     async def collect(self) -> None:

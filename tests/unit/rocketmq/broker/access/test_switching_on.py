@@ -17,6 +17,7 @@ from support.secured import ACCESS, ROOT, Signing
 from support.waiting import until
 from tallystick.admin.auth import broker_authentication
 from tallystick.admin.brokers import operator
+from tallystick.admin.topics import create_topic
 from tallystick.cli import NOT_WELL
 from tallystick.cli import auth as command
 from tallystick.cli.options import NameServersOption
@@ -80,7 +81,7 @@ class Cluster:
             self.running[name] = broker = await self.bench.broker(settings)
             self.ports[name] = broker.address[1]
             await until(lambda: self._are_registered(name), seconds=20)  # noqa: B023
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.5)  # until clients have looked at the route again, before the other one goes
 
     def _are_registered(self, *brokers: str) -> bool:
         return all(names.routes.sets.get(broker) for names in self.names.values() for broker in brokers)
@@ -89,7 +90,9 @@ class Cluster:
 @asynccontextmanager
 async def sending(servers: str, keys: BrokerSecurity) -> AsyncIterator[None]:
     """A client sends all the time; at the end each of its messages is there."""
-    settings = BrokerClientSettings(security=keys, topic_wait_s=20.0, send_retries=4, down_s=0.5, send_timeout_s=20.0)
+    settings = BrokerClientSettings(
+        security=keys, topic_wait_s=20.0, send_retries=4, down_s=0.1, send_timeout_s=20.0, route_refresh_s=0.1
+    )
     async with topics(servers, settings=settings) as mq:
         producer, goes_on, sent = mq.producer("P"), True, set[bytes]()
 
@@ -148,6 +151,8 @@ async def test_n5_keys_and_tls_are_switched_on_at_brokers_that_take_messages(
         await cluster.roll_names(plain)
         stack.push_async_callback(cluster.close_names)
         await cluster.roll(AccessSettings(), plain)
+        async with operator(cluster.servers) as asking:
+            await create_topic(asking, "T")  # at both: a topic that a send makes is where that one came
         async with sending(cluster.servers, BrokerSecurity()), sending(cluster.servers, KEYS):
             await cluster.roll_names(both_ways)  # clients send keys, and nobody asks for them
             await cluster.roll(BOTH, dials)  # brokers take both, with TLS and without
@@ -204,12 +209,12 @@ async def test_n5_the_secret_of_a_user_is_changed_while_he_sends(
             async def are_new() -> bool:
                 counts = [broker._access.collector._counts for broker in cluster.running.values()]
                 before = [each.old_secrets for each in counts]
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(0.5)  # until clients have looked at the route again, before the other one goes
                 return before == [each.old_secrets for each in counts]
 
             await until(are_new, seconds=20)
             await passwords('["two-secret","one-secret"]', '["two-secret"]')
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.5)  # until clients have looked at the route again, before the other one goes
         for broker in cluster.running.values():
             signed = Signing(await bench.peer(broker), Credentials("ann", "one-secret"))
             assert (await signed.ask(send_command())).code != 0
