@@ -30,25 +30,23 @@ class Repair(Program):
         super().__init__(log, "tallystick", "autorecovery", "run", *words, stderr=log)
 
 
-async def ledgers_of(uri: str, bookie: str) -> list[int]:
-    """The ledgers of which the bookie is to have entries, but for those that their writers still add: with the next one
-    they go to another bookie."""
+async def ledgers_of(uri: str, bookie: str, *, written: bool = False) -> list[int]:
+    """The ledgers of which the bookie is to have entries; without ``written`` but for those that their writers still
+    add: with the next one they go to another bookie."""
     named = []
     async with tallystick.connect(uri) as client:
         async for ledger in client.ledgers():
             metadata = await client.ledger_metadata(ledger)
-            ended = metadata.fragments if metadata.is_closed else metadata.fragments[:-1]
-            if any(bookie in fragment.bookies for fragment in ended):
+            fragments = metadata.fragments if written or metadata.is_closed else metadata.fragments[:-1]
+            if any(bookie in fragment.bookies for fragment in fragments):
                 named.append(ledger)
     return named
 
 
-def wait_until_copied(uri: str, bookie: str, killed_at: float, tick: Callable[[], None]) -> tuple[int, float]:
-    """Wait until others have all that the dead bookie had. Returns of how many ledgers, and how long after it died."""
-    had, patience = set[int](), Patience("the repair of what the dead bookie had")
+def wait_until_copied(uri: str, bookie: str, tick: Callable[[], None]) -> None:
+    """Wait until others have all that the dead bookie had."""
+    patience = Patience("the repair of what the dead bookie had")
     while named := asyncio.run(ledgers_of(uri, bookie)):
-        had.update(named)
         patience.tell(named)
         tick()
         time.sleep(_LOOK_S)
-    return len(had), time.time() - killed_at
