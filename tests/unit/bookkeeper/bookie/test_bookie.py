@@ -367,7 +367,7 @@ async def test_a_start_after_a_kill_tells_what_it_replayed(home: Home) -> None:
 
 
 async def test_it_registers_where_it_is(home: Home) -> None:
-    async with home.running(rack="/east/r1", machine="m1") as bookie:
+    async with home.running(rack="/east/r1", machine="m1", scrub_bytes_per_s=0) as bookie:
         info = (await bookie.driver.bookies()).writable[bookie.id]
         assert info.properties == {"rack": "/east/r1", "machine": "m1"}
         bookie._report_deletions(2, 0)

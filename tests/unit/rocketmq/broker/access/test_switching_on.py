@@ -25,7 +25,7 @@ from tallystick.errors import TallyError
 from tallystick.rocketmq.broker.access import file
 from tallystick.rocketmq.broker.access.settings import AccessSettings
 from tallystick.rocketmq.broker.broker import Broker
-from tallystick.rocketmq.client.client import topics
+from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -49,6 +49,7 @@ class Cluster:
     running: dict[str, Broker] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     names: dict[int, NameServer] = field(default_factory=dict)  # two, by port
+    clients: list[RocketMQ] = field(default_factory=list)  # those that send now
 
     @property
     def servers(self) -> str:
@@ -81,19 +82,22 @@ class Cluster:
             self.running[name] = broker = await self.bench.broker(settings)
             self.ports[name] = broker.address[1]
             await until(lambda: self._are_registered(name), seconds=20)  # noqa: B023
-            await asyncio.sleep(0.5)  # until clients have looked at the route again, before the other one goes
+            await until(self._are_both_told, seconds=20, pause=0.05)  # before the other one goes
 
     def _are_registered(self, *brokers: str) -> bool:
         return all(names.routes.sets.get(broker) for names in self.names.values() for broker in brokers)
 
+    async def _are_both_told(self) -> bool:
+        routes = [await client.topic("T") for client in self.clients]
+        return all(set(route.addresses) == set(NAMES) for route in routes)
+
 
 @asynccontextmanager
-async def sending(servers: str, keys: BrokerSecurity) -> AsyncIterator[None]:
+async def sending(cluster: Cluster, keys: BrokerSecurity) -> AsyncIterator[None]:
     """A client sends all the time; at the end each of its messages is there."""
-    settings = BrokerClientSettings(
-        security=keys, topic_wait_s=20.0, send_retries=4, down_s=0.1, send_timeout_s=20.0, route_refresh_s=0.1
-    )
-    async with topics(servers, settings=settings) as mq:
+    settings = BrokerClientSettings(security=keys, topic_wait_s=20.0, send_retries=4, down_s=0.1, send_timeout_s=20.0)
+    async with topics(cluster.servers, settings=settings) as mq:
+        cluster.clients.append(mq)
         producer, goes_on, sent = mq.producer("P"), True, set[bytes]()
 
         async def send() -> None:
@@ -115,6 +119,7 @@ async def sending(servers: str, keys: BrokerSecurity) -> AsyncIterator[None]:
                     if not sent:
                         break
         finally:
+            cluster.clients.remove(mq)
             task.cancel()
             with suppress(asyncio.CancelledError, TallyError):
                 await task
@@ -153,7 +158,7 @@ async def test_n5_keys_and_tls_are_switched_on_at_brokers_that_take_messages(
         await cluster.roll(AccessSettings(), plain)
         async with operator(cluster.servers) as asking:
             await create_topic(asking, "T")  # at both: a topic that a send makes is where that one came
-        async with sending(cluster.servers, BrokerSecurity()), sending(cluster.servers, KEYS):
+        async with sending(cluster, BrokerSecurity()), sending(cluster, KEYS):
             await cluster.roll_names(both_ways)  # clients send keys, and nobody asks for them
             await cluster.roll(BOTH, dials)  # brokers take both, with TLS and without
 
@@ -161,7 +166,7 @@ async def test_n5_keys_and_tls_are_switched_on_at_brokers_that_take_messages(
                 return await identities(cluster.servers, monkeypatch, keys) == {"anonymous", "user root"}
 
             await until(both_came, seconds=20, pause=0.1)
-        async with sending(cluster.servers, encrypted):
+        async with sending(cluster, encrypted):
             await cluster.roll(ACCESS, enforcing)  # keys and TLS are required
             await cluster.roll_names(enforcing)
             assert await identities(cluster.servers, monkeypatch, keys, authority.trust) == {"user root"}
@@ -195,7 +200,7 @@ async def test_n5_the_secret_of_a_user_is_changed_while_he_sends(
                 await until(lambda: list(table.users["ann"].secrets) == json.loads(new), seconds=10)  # noqa: B023
 
         one = secret_file(tmp_path / "one", "accessKey=ann\nsecretKey=one-secret\n")
-        async with sending(cluster.servers, BrokerSecurity(credentials_file=one)):
+        async with sending(cluster, BrokerSecurity(credentials_file=one)):
             await passwords('["one-secret"]', '["two-secret","one-secret"]')
             before = {broker: broker._access.collector._counts.old_secrets for broker in cluster.running.values()}
 
@@ -209,12 +214,12 @@ async def test_n5_the_secret_of_a_user_is_changed_while_he_sends(
             async def are_new() -> bool:
                 counts = [broker._access.collector._counts for broker in cluster.running.values()]
                 before = [each.old_secrets for each in counts]
-                await asyncio.sleep(0.5)  # until clients have looked at the route again, before the other one goes
+                await asyncio.sleep(0.3)
                 return before == [each.old_secrets for each in counts]
 
             await until(are_new, seconds=20)
             await passwords('["two-secret","one-secret"]', '["two-secret"]')
-            await asyncio.sleep(0.5)  # until clients have looked at the route again, before the other one goes
+            await asyncio.sleep(0.3)
         for broker in cluster.running.values():
             signed = Signing(await bench.peer(broker), Credentials("ann", "one-secret"))
             assert (await signed.ask(send_command())).code != 0
