@@ -84,7 +84,12 @@ class FoldersLife(StorageLife):
         self.disk.fault = self.disk.refuse
 
     def _refuse(self, operation: str, path: str) -> StorageError | None:
-        return self.disk.refuse(operation, path) or super()._refuse(operation, path)
+        error = self.disk.refuse(operation, path)
+        if error is not None or (
+            self.disk.broken and path.startswith(LEDGERS)
+        ):  # both folders are more than it can bear
+            return error
+        return super()._refuse(operation, path)
 
     def _fault(self) -> Callable[[str, str], StorageError | None]:
         return self._refuse
@@ -200,14 +205,20 @@ class FoldersLife(StorageLife):
         self._lost = ()
         for ledger in IDS:
             book = self.books[ledger]
-            if self.storage.may_lack(ledger) and (book.exists or ledger in self.storage.limbo) and not book.deleting:
+            if book.deleting and ledger not in (*self.storage.ledger_ids(), *self._deleted()):
+                self._forget(ledger)  # no metadata names it, and what the bookie had of it was in that journal alone
+            elif self.storage.may_lack(ledger) and (book.exists or ledger in self.storage.limbo) and not book.deleting:
                 self.storage.enter_limbo(ledger, key_of(ledger), UNKNOWN)
         self.storage.commit(self.storage.take()) if self.storage.staged else None
         self.storage.checkpoint()
         self._again()
 
+    def _deleted(self) -> list[int]:
+        return [ledger for ledger in IDS if ledger in self.storage.deleted_ids()]
+
     def refill(self) -> None:
         """Fetch what is missing of a ledger in limbo from the other replicas."""
+        self.disk.fault = self.disk.refuse  # a commit that fails here would be no end of the bookie to ``live``
         for ledger in list(self.storage.limbo):
             book = self.books[ledger]
             if self._flight is not None or self._plan is not None or self.random.random() < 0.5:
