@@ -101,7 +101,7 @@ async def test_a_bookie_at_a_server_that_lags_deletes_nothing_that_is_new(
     ensemble: LaggingEnsemble, drivers: tuple[MetadataDriver, MetadataDriver], tmp_path: Path
 ) -> None:
     leading, _ = drivers
-    async with Home(tmp_path).running(metadata_uri=uri(ensemble.lagging, tmp_path)) as bookie:
+    async with Home(tmp_path).running(metadata_uri=uri(ensemble.lagging, tmp_path), scrub_bytes_per_s=0) as bookie:
         no_wait(bookie)
         ensemble.hold()
         ledger = (await leading.create_ledger(METADATA)).value
@@ -125,7 +125,10 @@ async def test_a_bookie_at_a_server_that_lags_refuses_no_writer(
     """It looks at a ledger that its server does not know yet."""
     leading, _ = drivers
     home = Home(tmp_path, looks=True)
-    async with home.running(metadata_uri=uri(ensemble.lagging, tmp_path)) as bookie, talking(bookie) as peer:
+    async with (
+        home.running(metadata_uri=uri(ensemble.lagging, tmp_path), scrub_bytes_per_s=0) as bookie,
+        talking(bookie) as peer,
+    ):
         ensemble.hold()
         ledger = (await leading.create_ledger(METADATA)).value
         peer.writer.write(adds(ledger, [5]))
