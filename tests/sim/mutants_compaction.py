@@ -17,7 +17,7 @@ COMPACTION_MUTANTS = (
         "checkpoints.py",
         "        self._result = self._writer.write(plan)\n",
         "        for log in plan.rewritten:\n"
-        "            remove_log(self._disk, self._directory, log)\n"
+        "            remove_log(self._disk, self.folders.directory(log), log)\n"
         "        self._result = self._writer.write(plan)\n",
     ),
     _planted(

@@ -55,6 +55,7 @@ from tallystick.runtime.health import HealthPages
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.pace import Pace
 from tallystick.runtime.tasks import watch
+from tallystick.runtime.worker import Worker
 
 Copies = TypeVar("Copies", bound=OwnCopies)
 
@@ -104,6 +105,7 @@ class Bookie:
         self._addresses = addresses_of(settings)
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._tasks: list[asyncio.Task[None]] = []
+        self._task_workers: list[Worker] = []  # of tasks: closed when those have ended
         self._filling: asyncio.Task[None] | None = None
         self._listing: Listing | None = None
         self._clean = False  # its storage was closed with a checkpoint
@@ -184,7 +186,7 @@ class Bookie:
 
     def _copies(self, kind: type[Copies]) -> Copies:
         worker = self._outside.workers("tally-fill")
-        self._stack.callback(worker.close)
+        self._task_workers.append(worker)
         return kind(
             self.id,
             self.driver,
@@ -202,7 +204,7 @@ class Bookie:
 
     def _open_scrubber(self) -> Scrubber:
         worker = self._outside.workers("tally-scrub")
-        self._stack.callback(worker.close)
+        self._task_workers.append(worker)
         return Scrubber(
             self.storage,
             self.driver,
@@ -444,3 +446,5 @@ class Bookie:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for worker in self._task_workers:
+            worker.close()

@@ -16,6 +16,7 @@ from support.bookies import KEY, Home, SpyDisk, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import committer, upkeep
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
+from tallystick.bookkeeper.bookie.scrubber import Scrubber
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.registration import StoreRegistration
@@ -374,3 +375,18 @@ async def test_it_registers_where_it_is(home: Home) -> None:
         await until(lambda: bookie._listing is not None and bookie._listing._shown_info != info)
         info = (await bookie.driver.bookies()).writable[bookie.id]
         assert info.properties == {"rack": "/east/r1", "machine": "m1", "deletionsWaiting": "2"}
+
+
+async def test_one_that_stops_while_its_scrub_reads_stops_in_order(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else how far the disk is would not be told, and an older copy of it would be let in."""
+
+    async def reads(scrubber: Scrubber) -> None:
+        while True:
+            await scrubber._worker.run(lambda: None)
+
+    monkeypatch.setattr(Scrubber, "run", reads)
+    bookie = await home.start()
+    await bookie.upkeep._turn.acquire()  # a checkpoint is under way
+    asyncio.get_running_loop().call_later(0.1, bookie.upkeep._turn.release)
+    await bookie.stop()
+    assert home.heard("bookie stopped") and not home.heard("bookie cannot go on")
