@@ -13,7 +13,7 @@ from support.brokers import Peer, benched
 from support.certificates import secret_file
 from support.secured import ACCESS, ROOT, Signing
 from support.waiting import until
-from tallystick.errors import UsageError
+from tallystick.errors import TallyError, UsageError
 from tallystick.rocketmq.client.client import topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.nameserver import access
@@ -67,7 +67,10 @@ async def test_brokers_and_clients_with_keys_work_and_others_find_nobody(tmp_pat
         await bench.broker(bench.settings(access=ACCESS, name_servers=(address,)))
         security = BrokerSecurity(access_key=ROOT.access_key, secret_key=ROOT.secret_key)
         async with topics(address, settings=BrokerClientSettings(security=security, topic_wait_s=10.0)) as mq:
-            await mq.producer("P").send("T", b"signed")
+            assert (await mq.producer("P").send("T", b"signed")).queue_offset == 0
+        async with topics(address, settings=BrokerClientSettings(topic_wait_s=0.0)) as stranger:
+            with pytest.raises(TallyError):
+                await stranger.producer("P").send("T", b"unsigned")
 
 
 @pytest.mark.rule("N2", "N10")
