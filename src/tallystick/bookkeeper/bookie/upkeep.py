@@ -173,11 +173,11 @@ class BookieUpkeep:
         """Rewrite some logs, without those of them that cannot be read. Raises DiskFull, StorageError."""
         checkpoints = self._storage.checkpoints
         while victims:
-            if reason := checkpoints.lacks_room(victims):
-                raise DiskFull(reason)
-            async with self._turn:
-                compaction = checkpoints.begin_compaction(victims)
             try:
+                if reason := checkpoints.lacks_room(victims):
+                    raise DiskFull(reason)
+                async with self._turn:
+                    compaction = checkpoints.begin_compaction(victims)
                 await self._copy(compaction)
             except UnreadableLog as error:
                 if checkpoints.unreadable(error):

@@ -183,6 +183,21 @@ async def test_q15_a_ledger_folder_that_fails_puts_its_ledgers_in_limbo(
         assert sorted(bookie.storage.limbo) == theirs, "it comes back, and is used no more"
 
 
+async def test_a_folder_that_fails_when_its_room_is_asked_for_before_a_rewrite_is_used_no_more(
+    home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Broken()
+    home.disk = _Disk(broken)
+    async with home.running(**two(home)) as bookie:
+        await filled(cluster, bookie)
+        log = next(log for log in bookie.storage.log_ids() if bookie.storage.folders.folder_of(log) == 1)
+        monkeypatch.setattr(bookie.storage.checkpoints, "groups_to_rewrite", lambda: [(log,)])
+        broken.folder = "/l1/"
+        await bookie.upkeep.compact()
+        assert len(home.heard("ledger folder failed")) == 1 and bookie.storage.folders.in_use == [0]
+        assert not bookie.failure.done()
+
+
 @pytest.mark.rule("Q15")
 async def test_q15_a_folder_that_fails_at_the_start_is_refused_but_by_a_rejoin(
     home: Home, cluster: ClusterMetadata
