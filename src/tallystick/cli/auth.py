@@ -55,8 +55,8 @@ async def _of_brokers(name_servers: str) -> list[dict[str, Any]]:
     from tallystick.admin import auth, brokers
 
     async with brokers.operator(name_servers) as operator:
-        asked = await auth.broker_authentication(operator)
-    return [row for broker in asked for row in _broker_rows(broker)]
+        reports = await auth.broker_authentication(operator)
+    return [row for broker in reports for row in _broker_rows(broker)]
 
 
 def _bookie_rows(bookie: BookieAuthentication) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ class FindingTree:
     async def ledgers(self) -> list[LedgerId]:
         """Returns the ledgers of which something is said, by id."""
         names = await self._store.children(self._base) or []
-        return sorted(int(found[1]) for name in names if (found := _NODE.fullmatch(name)))
+        return sorted(int(match[1]) for name in names if (match := _NODE.fullmatch(name)))
 
     def watch(self, changed: Callable[[], None]) -> Watch:
         """Call ``changed`` when a ledger is added or dropped."""
@@ -122,11 +122,11 @@ def _encoded(faults: Sequence[CopyFault]) -> bytes:
 def _decoded(data: bytes, path: str) -> tuple[CopyFault, ...]:
     faults = list[CopyFault]()
     for line in data.decode(errors="replace").splitlines():
-        found = _LINE.fullmatch(line)
-        if found is None or found[1] not in _KINDS:
+        match = _LINE.fullmatch(line)
+        if match is None or match[1] not in _KINDS:
             raise MetadataError("a finding of a later version, or of nobody: it cannot be read", where=path)
-        runs = () if found[3] == "*" else tuple(_run(run) for run in found[3].split(","))
-        faults.append(CopyFault(FaultKind(found[1]), found[2], runs, int(found[4])))
+        runs = () if match[3] == "*" else tuple(_run(run) for run in match[3].split(","))
+        faults.append(CopyFault(FaultKind(match[1]), match[2], runs, int(match[4])))
     return tuple(faults)
 
 

@@ -40,25 +40,25 @@ class GivenUpTree:
 
     async def note(self, line: GivenUp) -> None:
         """Write a line."""
-        said = {"who": line.who, "last_entry": line.last_entry, "lost": line.lost, "bookies": line.bookies}
-        await self._store.change(Create(f"{self._base}/G{line.ledger:010d}-{line.at_ms}", json.dumps(said).encode()))
+        fields = {"who": line.who, "last_entry": line.last_entry, "lost": line.lost, "bookies": line.bookies}
+        await self._store.change(Create(f"{self._base}/G{line.ledger:010d}-{line.at_ms}", json.dumps(fields).encode()))
 
     async def all(self) -> list[GivenUp]:
         """Returns all lines, by ledger and time."""
         names = await self._store.children(self._base) or []
-        places = {f"{self._base}/{name}": found for name in names if (found := _NODE.fullmatch(name))}
+        places = {f"{self._base}/{name}": match for name in names if (match := _NODE.fullmatch(name))}
         nodes = await self._store.get_many(list(places))
         lines = list[GivenUp]()
-        for path, found in places.items():
+        for path, match in places.items():
             if path in nodes:
-                lines.append(_decoded(nodes[path].data, path, int(found[1]), int(found[2])))
+                lines.append(_decoded(nodes[path].data, path, int(match[1]), int(match[2])))
         return sorted(lines, key=lambda line: (line.ledger, line.at_ms))
 
 
 def _decoded(data: bytes, path: str, ledger: LedgerId, at_ms: int) -> GivenUp:
     try:
-        said = json.loads(data)
-        bookies = tuple(map(str, said["bookies"]))
-        return GivenUp(ledger, str(said["who"]), at_ms, int(said["last_entry"]), str(said["lost"]), bookies)
+        fields = json.loads(data)
+        bookies = tuple(map(str, fields["bookies"]))
+        return GivenUp(ledger, str(fields["who"]), at_ms, int(fields["last_entry"]), str(fields["lost"]), bookies)
     except (ValueError, KeyError, TypeError):
         raise MetadataError("a line of what was given up cannot be read", where=path) from None

@@ -59,12 +59,12 @@ def lost_of(custom: Mapping[str, bytes]) -> Lost:
         return ()
     groups = list[LostGroup]()
     for word in text.decode(errors="replace").split(" "):
-        found = _GROUP.fullmatch(word)
-        if found is None:
+        match = _GROUP.fullmatch(word)
+        if match is None:
             raise MetadataError("what was given up of a ledger cannot be read", text=word[:60])
-        first, last = int(found[1]), int(found[2])
-        size = int(found[3]) if found[3] else last - first + 1
-        period = int(found[4]) if found[4] else size
+        first, last = int(match[1]), int(match[2])
+        size = int(match[3]) if match[3] else last - first + 1
+        period = int(match[4]) if match[4] else size
         if not (0 < size <= period and first <= last) or (groups and groups[-1].last >= first):
             raise MetadataError("what was given up of a ledger contradicts itself", text=word[:60])
         groups.append(LostGroup(first, last, size, period))
