@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.process_tree import command_of, descendants
 from support.spark_failures import failure_of
 from tallystick import sync
 from tallystick.bookkeeper.stream.settings import StreamSettings
@@ -145,17 +146,8 @@ def test_rows_come_once_though_the_query_is_stopped_among_roll_overs_and_trims(
 
 
 def planners() -> set[int]:
-    """The processes in which Spark plans streaming queries."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"python_streaming_source_runner" in command:
-                found.add(int(entry.name))
-    return found
+    """The processes in which our JVM plans streaming queries; another run beside this one has its own."""
+    return {pid for pid in descendants(os.getpid()) if b"python_streaming_source_runner" in command_of(pid)}
 
 
 def test_rows_come_once_though_the_planner_is_killed(bk: sync.BookKeeper, query: Query, name: str) -> None:

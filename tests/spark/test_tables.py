@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from support.spark_jvm import fast_jvm
 from tallystick import sync
 from tallystick.errors import CheckpointLost, UsageError
 from tallystick.runtime.events import Event
@@ -31,7 +32,7 @@ import tallystick.spark
 from tallystick.pipeline.tables.delta import DeltaTarget
 from tallystick.pipeline.tables.iceberg import IcebergTarget
 
-uri, stream, folder, when, at, *catalog = sys.argv[1:]
+uri, stream, folder, when, at, jvm, *catalog = sys.argv[1:]
 both = threading.Barrier(2, action=lambda: os.killpg(0, signal.SIGKILL))
 for kind in (DeltaTarget, IcebergTarget):
 
@@ -43,7 +44,6 @@ for kind in (DeltaTarget, IcebergTarget):
         return commit(self, files, new, application, written)
 
     kind.commit = dying
-jvm = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 spark = tallystick.spark.session("local[2]", **{"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": jvm})
 of_iceberg = dict(pair.split("=", 1) for pair in catalog)
 for target, catalog in ((f"delta:{folder}/delta", {}), ("iceberg:demo.killed", of_iceberg)):
@@ -227,7 +227,8 @@ def test_each_row_is_there_once_though_the_driver_dies_before_its_commit_and_beh
             stream.append(b"%03d" % n)
         stream.roll_over()
     for when, at in (("before", 0), ("after", 1)):  # batch 0 comes again, and is committed; batch 1 was committed
-        arguments = [uri, name, str(tmp_path), when, str(at), *(f"{key}={value}" for key, value in catalog.items())]
+        of_catalog = [f"{key}={value}" for key, value in catalog.items()]
+        arguments = [uri, name, str(tmp_path), when, str(at), fast_jvm(), *of_catalog]
         died = subprocess.run(
             [sys.executable, "-c", DRIVER, *arguments],
             start_new_session=True, timeout=PATIENCE_S, capture_output=True, text=True,

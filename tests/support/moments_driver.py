@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tallystick.spark
 from support.moments import FOLDER, MomentsDataSource, TopicMomentsDataSource
-from support.spark_sessions import FAST_JVM
+from support.spark_jvm import fast_jvm
 
 ROWS_A_BATCH = 24
 
@@ -60,9 +60,9 @@ def run(job: Job) -> int:
         job.master,
         **{
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": FAST_JVM,
+            "spark.driver.extraJavaOptions": fast_jvm(),
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": FAST_JVM,
+            "spark.executor.extraJavaOptions": fast_jvm(),
             **{f"spark.executorEnv.{name}": value for name, value in environment.items()},
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.local.dir": job.folder,

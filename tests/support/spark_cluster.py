@@ -17,6 +17,9 @@ from typing import Self
 
 import pyspark
 
+from support.process_tree import children_of, command_of
+from support.spark_jvm import fast_jvm
+
 READY_S = 60.0
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 
@@ -29,7 +32,7 @@ class SparkCluster:
     @property
     def executors(self) -> list[int]:
         """The processes in which tasks run; the workers started them."""
-        return [child for pid in self.pids for child in _children(pid) if EXECUTOR in _command(child)]
+        return [child for pid in self.pids for child in children_of(pid) if EXECUTOR in command_of(child)]
 
 
 @contextlib.contextmanager
@@ -48,18 +51,6 @@ def running(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
         yield SparkCluster(url, tuple(daemon.pid for daemon in (master, *started)))
 
 
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:  # it ended just now
-        return b""
-
-
 class _Daemon:
     """One process of the cluster, which ends with its context."""
 
@@ -70,7 +61,7 @@ class _Daemon:
             "SPARK_HOME": home,
             # Without these the web pages and a REST port listen on every interface.
             "SPARK_LOCAL_IP": host,
-            "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "SPARK_DAEMON_JAVA_OPTS": f"-Dspark.master.rest.enabled=false {fast_jvm()}",
             "SPARK_DAEMON_MEMORY": "128m",
         }
         loopback = ("--host", host, "--port", "0", "--webui-port", "0")

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tallystick.spark
+from support.spark_jvm import fast_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Fast to start, small, and quiet: what a test wants of a JVM.
-FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @contextlib.contextmanager
@@ -23,9 +21,9 @@ def session(master: str, warehouse: Path) -> Iterator[SparkSession]:
         master,
         **{
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": FAST_JVM,
+            "spark.driver.extraJavaOptions": fast_jvm(),
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": FAST_JVM,
+            "spark.executor.extraJavaOptions": fast_jvm(),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # no task before all executors are there
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": str(warehouse),
