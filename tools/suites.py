@@ -1,7 +1,8 @@
 """Run the checks and the test suites in two lanes side by side; print the time of each and what it skipped.
 
 One lane computes, the other mostly waits for processes that it started: together they fill two processors, which either
-leaves half idle. Within a lane suites run one after another. Each line that a suite prints bears its name.
+leaves half idle. Within a lane suites run one after another; a lane that is through takes what the other has not begun.
+Each line that a suite prints bears its name.
 
 The last lines say of each suite that failed what did: its tests with the reason of each, or its own last lines.
 
@@ -28,6 +29,7 @@ BIN = Path(sys.executable).parent
 LAST_LINES = 15  # of a suite that failed and names no test
 MOST_FAILURES = 20  # of one suite that are named
 REASON_LENGTH = 200
+KILL_MATRIX = "tests/spark/test_kill_matrix.py"  # as long as all others of Spark, which it can run beside
 
 
 @dataclass(frozen=True)
@@ -76,25 +78,38 @@ WAITING = (
     pytest("interop-rocketmq", "tests/interop/rocketmq", "-n", "2", "--dist", "loadscope"),  # a JVM a process
     pytest("interop", "tests/interop", "--ignore", "tests/interop/rocketmq"),
     pytest("conformance", "tests/conformance", "-n", "2"),
-    pytest("spark", "tests/spark"),
+    pytest("spark", "tests/spark", "--ignore", KILL_MATRIX),
+    pytest("kill-matrix", KILL_MATRIX),
 )
 LANES = (COMPUTING, WAITING)
 
 
 def run_lanes(lanes: Sequence[Sequence[Suite]]) -> list[Result]:
     """The results of all suites, a lane after another. An interrupt ends what runs, and nothing more is started."""
-    interrupted = threading.Event()
+    interrupted, lock = threading.Event(), threading.Lock()
+    begun = set[Suite]()
+    results: dict[Suite, Result] = {}
 
-    def run_lane(lane: Sequence[Suite]) -> list[Result]:
-        return [run(suite) for suite in lane if not interrupted.is_set()]
+    def run_lane(own: Sequence[Suite]) -> None:
+        others = [suite for lane in lanes if lane is not own for suite in lane]
+        for suite in (*own, *others):
+            if interrupted.is_set():
+                return
+            with lock:
+                if suite in begun:
+                    continue
+                begun.add(suite)
+            results[suite] = run(suite)
 
     with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
         running = [pool.submit(run_lane, lane) for lane in lanes]
         try:
-            return [result for lane in running for result in lane.result()]
+            for lane in running:
+                lane.result()
         except KeyboardInterrupt:  # which the suites got too: they are of one group of processes
             interrupted.set()
             raise
+    return [results[suite] for lane in lanes for suite in lane]
 
 
 def run(suite: Suite) -> Result:
@@ -163,7 +178,7 @@ def main(names: list[str]) -> int:
         return 2
     lanes = [[suite for suite in lane if not names or suite.name in names] for lane in LANES]
     start = time.monotonic()
-    results = run_lanes([lane for lane in lanes if lane])
+    results = run_lanes(lanes)
     allow_skipped = "CI" not in os.environ or "ALLOW_SKIPPED" in os.environ
     return 0 if report_of(results, time.monotonic() - start, allow_skipped=allow_skipped) else 1
 

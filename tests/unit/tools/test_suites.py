@@ -113,6 +113,17 @@ def test_lanes_run_side_by_side_and_each_line_bears_its_suite(
     assert f"{'waiting':16} | met" in said and f"{'waiting':16} | {two}" in said
 
 
+def test_a_lane_that_is_through_takes_what_the_other_has_not_begun(suites: ModuleType, tmp_path: Path) -> None:
+    """The first of the long lane waits for its second, which it could never begin itself."""
+    done = tmp_path / "done"
+    waits = ("timeout", "60", "sh", "-c", f"until [ -e {done} ]; do sleep 0.01; done")
+    long = (suites.Suite("first", waits), suites.Suite("second", ("touch", str(done))))
+    results = suites.run_lanes([(suites.Suite("short", ("true",)),), long, ()])
+    assert [(result.name, result.has_passed) for result in results] == [
+        ("short", True), ("first", True), ("second", True),
+    ]  # fmt: skip
+
+
 def test_a_suite_s_processor_time_has_that_of_its_children(suites: ModuleType) -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     result = suites.run(suites.Suite("burning", ("sh", "-c", f"'{sys.executable}' -c '{burn}'; true")))
