@@ -4,6 +4,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 ROWS ?=
 SUITES ?=
+# Tests start some thousand Python processes, which would each compile all of our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # The tests of what opens no socket and starts no loop.
 UNIT := tests/unit
 LEDGER_CORES := $(addprefix $(UNIT)/bookkeeper/ledger/test_,add.py degraded.py recovery.py striping.py outstanding.py)
