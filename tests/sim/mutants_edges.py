@@ -9,6 +9,8 @@ REGISTRATION = "bookkeeper/metadata/registration.py"
 _BOOKIE_TESTS, _LEDGER_TESTS = "tests/unit/bookkeeper/bookie/", "tests/unit/bookkeeper/ledger/"
 _REGISTRATION_TESTS = "tests/unit/bookkeeper/metadata/test_registration.py --timeout 15"
 _BROKER_TESTS = "tests/unit/rocketmq/broker/"
+REMOTING, TURN_ORDER = "rocketmq/remoting/", "runtime/turn_order.py"
+_TURN_ORDER_TESTS = "tests/unit/runtime/test_turn_order.py"
 
 
 def _planted(name: str, module: str, old: str, new: str, killer: str) -> Mutant:
@@ -38,11 +40,39 @@ EDGE_MUTANTS = (
         _BOOKIE_TESTS + "test_long_polls.py",
     ),
     _planted(
-        "who goes on with lists has its turns as if it came",
-        BOOKIE + "entry_lists.py",
-        "self._turns.add(owner, owner.peer, goes_on=True)",
-        "self._turns.add(owner, owner.peer, goes_on=False)",
-        _BOOKIE_TESTS + "test_entry_lists.py",
+        "a turn is charged to the connection alone, and its host has turns for nothing",
+        TURN_ORDER,
+        "self._hosts.spent(host, seconds)",
+        "self._hosts.spent(host, 0.0)",
+        _TURN_ORDER_TESTS,
+    ),
+    _planted(
+        "who comes has used nothing, whatever it used before",
+        TURN_ORDER,
+        "        if used is None:\n            self._know(key, least)",
+        "        if used is None or key not in self._waiting:\n            self._know(key, least)",
+        _TURN_ORDER_TESTS,
+    ),
+    _planted(
+        "those that wait do so as long as newcomers come",
+        TURN_ORDER,
+        "+ cost / (2 * (1 + len(self._waiting)))",
+        "+ 0.0",
+        _TURN_ORDER_TESTS,
+    ),
+    _planted(
+        "what a host had when nobody waited is never paid",
+        TURN_ORDER,
+        "self._know(key, level + cost)",
+        "pass",
+        _TURN_ORDER_TESTS,
+    ),
+    _planted(
+        "requests that were put off are charged by their number",
+        REMOTING + "backlog.py",
+        "self._clock.cpu() - began + len(command.body) * BYTE_S",
+        "0.0",
+        "tests/unit/rocketmq/remoting/test_backlog.py",
     ),
     _planted(
         "a priority of 1 is none",

@@ -40,7 +40,7 @@ class Turned(Told):
         self.seconds, self.time_s = seconds, 0.0
         self.buffer = memoryview(bytearray(1024))
         self.kept: list[int] = []  # bytes of requests, each time that they are told
-        self.waits: list[tuple[Kind, bool]] = []
+        self.waits: list[Kind] = []
         self.served: list[bool] = []  # whether reads were
         self.congested = False
         self.turns: TurnsCore[Session] = TurnsCore(1.0)
@@ -59,7 +59,7 @@ class Turned(Told):
         self.kept.append(size)
 
     def wait(self, session: Session, kind: Kind) -> None:
-        self.waits.append((kind, session.goes_on))
+        self.waits.append(kind)
 
     def spoken(self, beginning: bytes) -> Wire:
         return cast(Wire, self)

@@ -38,6 +38,9 @@ class SteppingClock:
     def now(self) -> float:
         return self.ms / 1000
 
+    def cpu(self) -> float:
+        return self.ms / 1000
+
     def wall_ms(self) -> int:
         return self.ms
 

@@ -7,10 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one to measure durations with, one to stamp records with."""
+    """Three clocks: to measure durations with, to measure work with, and to stamp records with."""
 
     def now(self) -> float:
         """Returns the seconds of a clock that never steps back; only differences mean something."""
+        ...
+
+    def cpu(self) -> float:
+        """Returns the seconds that this thread worked; only differences mean something."""
         ...
 
     def wall_ms(self) -> int:
@@ -23,6 +27,9 @@ class SystemClock:
 
     def now(self) -> float:
         return time.monotonic()
+
+    def cpu(self) -> float:
+        return time.thread_time()
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -1,69 +1,172 @@
-"""Whose turn is next, of peers that wait: no host and no peer with very much to do keeps the others waiting. A core.
+"""Whose turn is next, of peers that wait: who used least time. A core.
 
-Peers that come with a request and those that go on with what was left over when they had a turn have their turns by
-turns, and so have hosts. So a request that comes alone waits for one turn of each host or two, though hundreds of
-connections, of its own host as well, have more to do than there is time for.
+Each host has the same share of the time, whatever the number of its connections, and each connection the same share of
+its host's: who is served was charged least for the turns that it had. So a host that asks now and then is served next,
+though a hundred others have more to do than there is time for; counting turns alone it would wait for one of each of
+them.
+
+Who comes counts as if it had used as much as the one that is served (start-time fair queueing), but for ``CREDIT_S``:
+nobody saves more time up. What somebody used beyond that is known for a while behind its last turn: a connection that
+is busy with one request after the other is no newcomer each time. One turn is charged ``MOST_S`` at most, so nobody
+waits for long for what it used.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections import deque
+from collections.abc import Callable, Hashable
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
 from typing import Generic, TypeVar
+
+LEAST_S = 2e-5  # that a turn is charged
+CREDIT_S = 0.001
+MOST_S = 0.01
+SPARE = 1024  # that do not wait, and whose use is known: hosts, and connections of each
 
 Peer = TypeVar("Peer", bound=Hashable)
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
+
+class _LeastUsed(Generic[Key]):
+    """Keys that wait, each once; of those that used as much the one that came first is first. ``len``: how many."""
+
+    __slots__ = ("_floor", "_forgotten", "_heap", "_level", "_numbers", "_used", "_waiting")
+
+    def __init__(self, forgotten: Callable[[Key], object] = lambda key: None) -> None:
+        """``forgotten`` is called when what one has used is known no more."""
+        self._forgotten = forgotten
+        self._waiting: dict[Key, None] = {}
+        self._used: dict[Key, float] = {}  # seconds of those that wait, and of some that waited
+        self._heap: list[tuple[float, int, Key]] = []  # each of these, with what it had used at some time
+        self._level = self._floor = 0.0  # what those that are served had used; what this is taken for at least
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, key: Key) -> None:
+        """It waits."""
+        used, least = self._used.get(key), max(self._level, self._floor) - CREDIT_S
+        if used is None:
+            self._know(key, least)
+        elif used < least:
+            self._used[key] = least
+        self._waiting[key] = None
+
+    def pop(self) -> Key:
+        """Returns who used least, and waits no more; somebody waits."""
+        heap = self._heap
+        while True:
+            used_then, _, key = heap[0]
+            used = self._used.get(key)
+            if used is None:
+                heappop(heap)
+            elif used > used_then:
+                heapreplace(heap, (used, next(self._numbers), key))
+            elif key in self._waiting:
+                break
+            else:
+                heappop(heap)
+                del self._used[key]
+                self._forgotten(key)
+        self._level = max(self._level, used)
+        self.spent(key, LEAST_S)
+        del self._waiting[key]
+        return key
+
+    def spent(self, key: Key, seconds: float) -> None:
+        """Charge a turn, whether it waited for it or not."""
+        cost, used, level = min(seconds, MOST_S), self._used.get(key), max(self._level, self._floor)
+        if used is None:
+            self._know(key, level + cost)
+        else:
+            self._used[key] = min(used + cost, max(used, level + MOST_S))
+        if self._waiting:
+            # At half the pace of what each would have if all had the same, and not far behind: else those that wait
+            # would do so as long as newcomers come.
+            self._floor = max(self._floor, self._level - MOST_S) + cost / (2 * (1 + len(self._waiting)))
+
+    def leave(self, key: Key) -> None:
+        """It waits no more."""
+        self._waiting.pop(key, None)
+
+    def discard(self, key: Key) -> None:
+        """It is gone, and waits no more."""
+        self._waiting.pop(key, None)
+        self._used.pop(key, None)
+
+    def _know(self, key: Key, used: float) -> None:
+        if len(self._heap) > 2 * len(self._waiting) + SPARE:
+            self._forget_others()
+        self._used[key] = used
+        heappush(self._heap, (used, next(self._numbers), key))
+
+    def _forget_others(self) -> None:
+        """Forget what those used that do not wait."""
+        self._heap = [entry for entry in self._heap if entry[2] in self._waiting]
+        heapify(self._heap)
+        for key in [key for key in self._used if key not in self._waiting]:
+            del self._used[key]
+            self._forgotten(key)
 
 
 class TurnOrderCore(Generic[Peer]):
-    """Each peer once. ``len``: how many wait."""
+    """Each peer once. ``len``: how many wait. ``pop`` one, let it have its turn, tell what it ``spent``."""
 
     def __init__(self) -> None:
-        self._host_of: dict[Peer, str] = {}
-        # By host, whose turn is next first: those that came, and those that go on.
-        self._came: OrderedDict[str, OrderedDict[Peer, None]] = OrderedDict()
-        self._going_on: OrderedDict[str, OrderedDict[Peer, None]] = OrderedDict()
-        self._lanes = [self._came, self._going_on]  # whose turn is next first
+        self.clear()
 
     def __len__(self) -> int:
-        return len(self._host_of)
+        return len(self._waiting)
 
     def __contains__(self, peer: object) -> bool:
-        return peer in self._host_of
+        return peer in self._waiting
 
-    def add(self, peer: Peer, host: str, *, goes_on: bool) -> None:
-        """It waits, behind the others of its kind and host; one that waits already stays where it is."""
-        if peer not in self._host_of:
-            self._host_of[peer] = host
-            hosts = self._going_on if goes_on else self._came
-            hosts.setdefault(host, OrderedDict())[peer] = None
+    def add(self, peer: Peer, host: str) -> None:
+        """It waits; one that waits already stays where it is."""
+        if peer not in self._waiting:
+            self._waiting[peer] = host
+            peers = self._peers_of(host)
+            if not peers:
+                self._hosts.add(host)
+            peers.add(peer)
 
     def pop(self) -> Peer:
         """Whose turn it is; somebody waits."""
-        if not self._lanes[0]:
-            self._lanes.reverse()
-        hosts = self._lanes[0]
-        self._lanes.reverse()
-        host, peers = hosts.popitem(last=False)
-        peer, _ = peers.popitem(last=False)
+        host = self._hosts.pop()
+        peers = self._peers[host]
+        peer = peers.pop()
         if peers:
-            hosts[host] = peers
-        del self._host_of[peer]
+            self._hosts.add(host)
+        del self._waiting[peer]
         return peer
 
-    def discard(self, peer: Peer) -> None:
-        """It waits no more, if it did."""
-        host = self._host_of.pop(peer, None)
-        if host is not None:
-            for hosts in (self._came, self._going_on):
-                peers = hosts.get(host, OrderedDict())
-                peers.pop(peer, None)
-                if not peers:
-                    hosts.pop(host, None)
+    def spent(self, peer: Peer, host: str, seconds: float) -> None:
+        """A turn of it took so long; also when it waits again, and when it had it without waiting."""
+        self._hosts.spent(host, seconds)
+        self._peers_of(host).spent(peer, seconds)
+
+    def discard(self, peer: Peer, host: str) -> None:
+        """It is gone, and waits no more, if it did."""
+        self._waiting.pop(peer, None)
+        peers = self._peers.get(host)
+        if peers is not None:
+            peers.discard(peer)
+            if not peers:
+                self._hosts.leave(host)
 
     def clear(self) -> None:
-        for table in (self._host_of, self._came, self._going_on):
-            table.clear()
+        self._waiting: dict[Peer, str] = {}
+        self._peers: dict[str, _LeastUsed[Peer]] = {}  # by host
+        self._hosts: _LeastUsed[str] = _LeastUsed(self._peers.pop)
+
+    def _peers_of(self, host: str) -> _LeastUsed[Peer]:
+        peers = self._peers.get(host)
+        if peers is None:
+            peers = self._peers[host] = _LeastUsed()
+        return peers
 
 
 class PeerQueues(Generic[Peer, Item]):
@@ -81,7 +184,7 @@ class PeerQueues(Generic[Peer, Item]):
     def put(self, peer: Peer, host: str, item: Item) -> None:
         """It waits, behind those of its peer."""
         self._queues.setdefault(peer, (host, deque()))[1].append(item)
-        self._order.add(peer, host, goes_on=False)
+        self._order.add(peer, host)
         self._count += 1
 
     def pop(self) -> Item:
@@ -89,16 +192,20 @@ class PeerQueues(Generic[Peer, Item]):
         peer = self._order.pop()
         host, queue = self._queues[peer]
         if len(queue) > 1:
-            self._order.add(peer, host, goes_on=True)
+            self._order.add(peer, host)
         else:
             del self._queues[peer]
         self._count -= 1
         return queue.popleft()
 
-    def discard(self, peer: Peer) -> None:
-        """Nothing of it waits any more."""
+    def spent(self, peer: Peer, host: str, seconds: float) -> None:
+        """The peer's turn took so long."""
+        self._order.spent(peer, host, seconds)
+
+    def discard(self, peer: Peer, host: str) -> None:
+        """It is gone, and nothing of it waits any more."""
         _, queue = self._queues.pop(peer, ("", ()))
-        self._order.discard(peer)
+        self._order.discard(peer, host)
         self._count -= len(queue)
 
     def clear(self) -> None:

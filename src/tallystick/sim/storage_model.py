@@ -92,6 +92,9 @@ class TickingClock:
     def now(self) -> float:
         return self.ms / 1000
 
+    def cpu(self) -> float:
+        return self.ms / 1000
+
     def wall_ms(self) -> int:
         self.ms += 1
         return self.ms

@@ -65,7 +65,7 @@ class EntryLists:
             # Not within the call of another connection: that is served in this turn.
             asyncio.get_running_loop().call_soon(goes.done, Code.TOO_MANY_REQUESTS, b"")
         self._waiting.setdefault(owner, deque()).append(order)
-        self._turns.add(owner, owner.peer, goes_on=False)
+        self._turns.add(owner, owner.peer)
         self._make_next()
 
     def forget(self, owner: Requester) -> None:
@@ -86,14 +86,16 @@ class EntryLists:
         queue.remove(order)
         if not queue:
             del self._waiting[order.owner]
-            self._turns.discard(order.owner)
+            if order.owner in self._turns:
+                self._turns.discard(order.owner, order.owner.peer)
 
     def _next(self) -> _Order:
         """Take the one whose turn it is; some wait."""
         owner = self._turns.pop()
         order = self._waiting[owner][0]
-        self._turns.add(owner, owner.peer, goes_on=True)
         self._take(order)
+        if owner in self._waiting:
+            self._turns.add(owner, owner.peer)
         return order
 
     def _make_next(self) -> None:

@@ -39,7 +39,7 @@ class LongPolls:
         self.watched: Collection[LedgerId] = self._core.watched  # adds look at it alone
         self._wakes: dict[Watcher, tuple[Requester, Callable[[], None]]] = {}
         self._passed: dict[LedgerId, EntryId] = {}  # the LACs that watchers have still to leave for
-        # Those that have left and are to be answered: of one host's thousands another host's waits for one or two.
+        # Those that have left and are to be answered: another host's does not wait for one host's thousands.
         self._ready: PeerQueues[Requester, tuple[Requester, Callable[[], None]]] = PeerQueues()
         # Some loops make a plain Handle for a moment that is near or past: only what all of them have is used.
         self._timer: asyncio.Handle | None = None
@@ -88,7 +88,7 @@ class LongPolls:
         """A connection has ended."""
         for watcher in self._core.forget(owner):
             del self._wakes[watcher]
-        self._ready.discard(owner)
+        self._ready.discard(owner, owner.peer)
         self._follow()
 
     def close(self) -> None:

@@ -203,13 +203,13 @@ class BookieServer:
 
     def forget(self, session: Session) -> None:
         self._freed.freed(self._budget.forget(session))
-        self._turns.leave(session)
+        self._turns.leave(session, session.peer)
         self._polls.forget(session)
         self._lists.forget(session)
         self._changed()
 
     def wait(self, session: Session, kind: Kind) -> None:
-        self._turns.wait(kind, session, session.peer, goes_on=session.goes_on)
+        self._turns.wait(kind, session, session.peer)
         self._changed()
 
     def refused(self, peer: str, error: RemoteProtocolError) -> None:

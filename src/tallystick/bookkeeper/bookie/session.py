@@ -34,7 +34,6 @@ ADD_RESPONSE_BYTES = 28  # or about so many: of a response that waits for a look
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
 _SETTLED_AT_ONCE = 512  # requests that waited for one look, at most
 WAITING_BYTES = 2048  # that these take beside their responses: they, and a ledger's places in the tables of looks
-_LITTLE_S = TURN_S / 10
 _ACKS_BYTES = 64 * 1024  # fewer bytes of responses that wait for the disk are acks, bounded with their adds
 
 P = ParamSpec("P")
@@ -92,7 +91,6 @@ class Session(asyncio.BufferedProtocol):
         self._congested = False  # too much waits for the disk
         self._rests = False  # much was read in this turn of the loop
         self._waits = False  # for one of the next turns
-        self.goes_on = False  # what was there when it was last served was more than a little
         self._reading = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -286,9 +284,8 @@ class Session(asyncio.BufferedProtocol):
         took_s = self._loop.time() - began  # also to let hundreds of requests wait for looks
         if self._has_served:
             self.has_asked = self._handshake is None or self._handshake.is_over
-            self.goes_on = unserved.is_due or took_s > _LITTLE_S
         # Adds that were taken for a read count as that: nobody has more of a turn than its kind may take.
-        self._turns.spent(Kind.READ if result.reads else kind, took_s)
+        self._turns.spent(Kind.READ if result.reads else kind, took_s, self, self.peer)
         if result.refusal is not None:
             self._refuse(result.refusal)
         elif result.starts_tls:
@@ -394,7 +391,8 @@ class Session(asyncio.BufferedProtocol):
             result = wire.settle(
                 frames, verdict, short=self._crowd.short, has_time=lambda: self._loop.time() < began + TURN_S
             )
-            self._turns.spent(Kind.READ if result.reads else Kind.ADD, self._loop.time() - began)
+            took_s = self._loop.time() - began
+            self._turns.spent(Kind.READ if result.reads else Kind.ADD, took_s, self, self.peer)
             self._hold(result)
             self._held_bytes += result.size
             self._has_served, position, responses = True, result.position, result.at_once
@@ -419,7 +417,6 @@ class Session(asyncio.BufferedProtocol):
         for later in tuple(self._waiting.get(batch.ledger, ())):
             self._release(later)
             self._unserved.put_back(later.wire, later.frames)
-        self.goes_on = True
         if not self._waits:
             self._wait(_kind(batch.wire, self._unserved.head))
 

@@ -1,10 +1,10 @@
 """The turns of the event loop, and who is served in each: no turn is long, and adds do not wait behind readers.
 
 Each of the two kinds of work may take so many seconds of a turn, adds first. Who comes after that waits for one of the
-next turns, in the order of ``runtime/turn_order.py``: a host with hundreds of connections keeps the others waiting no
-longer than one with a single one, and who sends a request alone comes before those that have more to do. The seconds of
-several short turns add up before anybody has to wait: nothing needs to be done at the begin of a turn in which nobody
-waits.
+next turns, in the order of ``runtime/turn_order.py``: who used least comes first, so that a host with hundreds of
+connections has the same share as one with a single one, and who sends a request alone waits for few of those that have
+more to do. The seconds of several short turns add up before anybody has to wait: nothing needs to be done at the begin
+of a turn in which nobody waits.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ class TurnsCore(Generic[Peer]):
         """Return whether a peer may be served now, ahead of nobody who waits."""
         return not self._waiting[kind] and self._spent[kind] < self._limit_s
 
-    def spent(self, kind: Kind, seconds: float) -> None:
+    def spent(self, kind: Kind, seconds: float, peer: Peer, host: str) -> None:
         """A peer was served for so long."""
         self._spent[kind] += seconds
+        self._waiting[kind].spent(peer, host, seconds)
 
-    def wait(self, kind: Kind, peer: Peer, host: str, *, goes_on: bool = False) -> None:
-        """Serve the peer in one of the next turns. ``goes_on``: it has had one, and more than a little to do."""
-        self._waiting[kind].add(peer, host, goes_on=goes_on)
+    def wait(self, kind: Kind, peer: Peer, host: str) -> None:
+        """Serve the peer in one of the next turns."""
+        self._waiting[kind].add(peer, host)
 
-    def leave(self, peer: Peer) -> None:
-        """The peer wants nothing any more."""
+    def leave(self, peer: Peer, host: str) -> None:
+        """The peer is gone."""
         for order in self._waiting:
-            order.discard(peer)
+            order.discard(peer, host)
 
     @property
     def due(self) -> bool:
@@ -59,10 +60,8 @@ class TurnsCore(Generic[Peer]):
         return any(self._waiting)
 
     def begin(self) -> Iterator[tuple[Peer, Kind]]:
-        """Begin a turn. Yields the peers to serve now, each before the next is drawn; as many as wait when it begins.
-
-        One that waits again comes behind all other hosts, and behind the others of its own.
-        """
+        """Begin a turn. Yields the peers to serve now, each before the next is drawn; as many as wait when it
+        begins."""
         self._spent = [0.0] * len(Kind)
         for kind, order in zip(Kind, self._waiting, strict=True):
             for _ in range(len(order)):

@@ -170,6 +170,7 @@ class Pulls:
             self._waking.run(self._waking_all(self._hold.topics_deleted(topics.all)))
 
     def closed(self, link: Link) -> None:
+        self._late.discard(link, link.host)
         self._waking.run(self._hold.closed(link))
 
     def close(self) -> None:
@@ -212,11 +213,12 @@ class Pulls:
     def _next_turn(self) -> None:
         self._turn_ends = None
         while self._late and self._has_time():
-            pull, first = self._late.pop()
+            (pull, first), began = self._late.pop(), self._parts.clock.cpu()
             pull.link.keep(-pull.kept_bytes)
             pull.link.busy(-1)
             if pull.link.alive:
                 self._run(pull, first=first)
+                self._late.spent(pull.link, pull.link.host, self._parts.clock.cpu() - began)
 
     def _save_first(self, pull: _Pull) -> None:
         """Serve a pull that made its group when the group is on the disk."""

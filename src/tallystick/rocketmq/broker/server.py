@@ -70,6 +70,8 @@ class Requests:
         self._sending.close()
 
     def closed(self, link: Link) -> None:
+        self._backlog.closed(link)
+        self._sending.closed(link)
         self._sends.closed(link)
         self._pulls.closed(link)
         self._clients.closed(link)

@@ -1,9 +1,9 @@
 """Requests that are served one after another, for some milliseconds of each turn of the loop.
 
-A peer can put thousands of requests into one read. Those for which a turn has no time wait for the next one: one of
-each peer in turn (``runtime/turn_order.py``), in the order in which the peer sent them. While one of a peer's waits, no
-more is read from it; while the peer does not take its responses, none of its requests is served. So what it makes a
-server hold is bounded by what one read brings, and by what one turn answers.
+A peer can put thousands of requests into one read. Those for which a turn has no time wait for the next one: hosts and
+their peers have one served at a time, who used least first (``runtime/turn_order.py``), each in the order in which it
+sent them. While one of a peer's waits, no more is read from it; while the peer does not take its responses, none of its
+requests is served. So what it makes a server hold is bounded by what one read brings, and by what one turn answers.
 
 While some wait, the turn's time is theirs: what comes waits behind them. Else a turn had the time twice, for those that
 come and for those that wait.
@@ -22,6 +22,7 @@ from tallystick.runtime.turn_order import TurnOrderCore
 
 TURN_S = 0.01
 FULL_S = 0.05  # how often peers that do not take their responses are looked at, where no other peer waits
+BYTE_S = 2e-9  # that a byte of a request takes later, when its message is stored
 _REQUEST_BYTES = 512  # that a request takes beside its body
 
 
@@ -65,6 +66,11 @@ class Backlog:
         if is_late or self._handle is None:
             self._continue_later(0.0)
 
+    def closed(self, link: Link) -> None:
+        """A peer has gone: drop its requests, as nobody waits for the responses."""
+        self._late.pop(link, None)
+        self._order.discard(link, link.host)
+
     def close(self) -> None:
         """Drop the requests that wait."""
         if self._handle is not None:
@@ -74,7 +80,7 @@ class Backlog:
 
     def _put_off(self, link: Link, command: Command) -> None:
         self._late.setdefault(link, deque()).append(command)
-        self._order.add(link, link.host, goes_on=False)
+        self._order.add(link, link.host)
         link.keep(len(command.body) + _REQUEST_BYTES)
         link.busy(+1)
 
@@ -98,19 +104,20 @@ class Backlog:
                 self._serve_next(link)
         pause_s = FULL_S if full and not self._order else 0.0
         for link in full:
-            self._order.add(link, link.host, goes_on=True)
+            self._order.add(link, link.host)
         self._end()
         self._continue_later(pause_s)
 
     def _serve_next(self, link: Link) -> None:
-        """Serve a request of the peer whose turn it is; the other peers come before its next one."""
-        commands = self._late[link]
+        """Serve a request of the peer whose turn it is."""
+        began, commands = self._clock.cpu(), self._late[link]
         command = commands.popleft()
         if commands and link.alive:
-            self._order.add(link, link.host, goes_on=True)
+            self._order.add(link, link.host)
         else:
             del self._late[link]
         link.keep(-len(command.body) - _REQUEST_BYTES)
         link.busy(-1)
         if link.alive:
             self._serve(link, command)
+            self._order.spent(link, link.host, self._clock.cpu() - began + len(command.body) * BYTE_S)

@@ -1,9 +1,9 @@
 """What connections sent becomes requests for some milliseconds of each turn of the loop, and a bounded number of them.
 
 Thousands of connections may have a buffer full of small requests each, as after a pause. Those for which a turn has no
-time stay bytes, which take a fraction of the memory of requests. Hosts and connections take turns, a few requests each
-(``runtime/turn_order.py``); one that waits is not read on, and neither read nor cut while its requests are put off or
-its responses are not taken.
+time stay bytes, which take a fraction of the memory of requests. Hosts and connections have a few of theirs made at a
+time, who used least first (``runtime/turn_order.py``); one that waits is not read on, and neither read nor cut while
+its requests are put off or its responses are not taken.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ _BYTES_AT_ONCE = 256 * 1024
 
 
 class Source(Hashable, Protocol):
-    """A connection, as this module uses it. ``goes_on`` is set here: its turn had no time for all its requests."""
-
-    goes_on: bool
+    """A connection, as this module uses it."""
 
     @property
     def host(self) -> str: ...
@@ -65,8 +63,12 @@ class Intake(Generic[S]):
 
     def received(self, source: S) -> None:
         """A connection got bytes, which may have requests."""
-        self._order.add(source, source.host, goes_on=source.goes_on)
+        self._order.add(source, source.host)
         self._fresh[source] = None
+
+    def discard(self, source: S) -> None:
+        """A connection has ended."""
+        self._order.discard(source, source.host)
 
     def turn(self) -> list[tuple[S, Command]]:
         """Returns the requests of one turn, in order for each connection. Connections that still wait are not read
@@ -74,7 +76,7 @@ class Intake(Generic[S]):
         requests: list[tuple[S, Command]] = []
         counts: dict[S, int] = {}
         with_full_share: list[S] = []
-        ends, left_bytes = self._clock.now() + TURN_S, TURN_BYTES
+        ends, left_bytes, cpu = self._clock.now() + TURN_S, TURN_BYTES, self._clock.cpu()
         while self._order and len(requests) < TURN_REQUESTS and left_bytes > 0:
             source = self._order.pop()
             if source.ready:  # else it has ended, or tells when it may go on
@@ -82,13 +84,14 @@ class Intake(Generic[S]):
                     most=min(_REQUESTS_AT_ONCE, TURN_REQUESTS - len(requests)), most_bytes=_BYTES_AT_ONCE
                 )
                 requests += [(source, command) for command in commands]
-                source.goes_on = source.ready
                 left_bytes -= sum(len(command.body) for command in commands)
                 counts[source] = counts.get(source, 0) + len(commands)
                 if counts[source] >= self._share:
                     with_full_share.append(source)
                 elif source.ready:
                     self.received(source)
+            began, cpu = cpu, self._clock.cpu()
+            self._order.spent(source, source.host, cpu - began)
             if self._clock.now() >= ends:
                 break
         for source in with_full_share:

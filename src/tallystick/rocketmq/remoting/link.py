@@ -85,7 +85,6 @@ class Link(asyncio.BufferedProtocol):
 
     def __init__(self, around: Surroundings) -> None:
         self.peer = self.host = "unknown"
-        self.goes_on = False  # when a server last took requests of it, more of them were there
         self.has_asked = False  # a whole command came
         self.alive = True  # until it ends, for whatever reason
         self.disconnected = asyncio.Event()  # set while there is no transport

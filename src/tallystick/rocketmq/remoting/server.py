@@ -146,6 +146,7 @@ class RemotingServer:
 
     def _forget(self, link: Link) -> None:
         self._places.left(link)
+        self._intake.discard(link)
         if self._server_requests is not None:
             self._server_requests.closed(link)
         self._handler.closed(link)

@@ -216,5 +216,8 @@ class VirtualClock:
     def now(self) -> float:
         return self._loop.time()
 
+    def cpu(self) -> float:
+        return self._loop.time()
+
     def wall_ms(self) -> int:
         return self._start_ms + int(self._loop.time() * 1000)

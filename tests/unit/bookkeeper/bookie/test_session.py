@@ -94,15 +94,15 @@ async def test_what_was_written_as_one_counts_until_all_of_it_is_taken() -> None
 async def test_a_read_does_not_wait_where_adds_do() -> None:
     """It waited among the adds first, behind all connections that had some, and then among the reads."""
     bench = Turned(0.0)
-    bench.turns.spent(Kind.ADD, 1.0)
+    bench.turns.spent(Kind.ADD, 1.0, bench.session, bench.session.peer)
     bench.came(read(1, 0))
     assert (bench.served, bench.waits) == ([True], [])
     bench.came(adds(1, [0]))
-    assert (bench.served, bench.waits) == ([True], [(Kind.ADD, False)])
+    assert (bench.served, bench.waits) == ([True], [Kind.ADD])
     bench = Turned(0.0)
-    bench.turns.spent(Kind.READ, 1.0)
+    bench.turns.spent(Kind.READ, 1.0, bench.session, bench.session.peer)
     bench.came(read(1, 0))
-    assert (bench.served, bench.waits) == ([], [(Kind.READ, False)])
+    assert (bench.served, bench.waits) == ([], [Kind.READ])
 
 
 async def test_what_was_taken_for_a_read_counts_as_one() -> None:
@@ -114,14 +114,13 @@ async def test_what_was_taken_for_a_read_counts_as_one() -> None:
     assert not bench.turns.admits(Kind.ADD)
 
 
-@pytest.mark.parametrize("seconds", [TURN_S / 20, TURN_S / 2])
-async def test_who_had_more_than_a_little_to_do_goes_on(seconds: float) -> None:
-    """A read of the socket that fills the buffer is served in one turn, and the next one is there already."""
-    bench = Turned(seconds)
+async def test_what_a_connection_used_is_charged_to_it_also_when_nobody_had_to_wait() -> None:
+    bench = Turned(TURN_S)
     bench.came(adds(1, [0]))
-    bench.turns.spent(Kind.ADD, 1.0)
-    bench.came(adds(1, [1]))
-    assert bench.waits == [(Kind.ADD, seconds > TURN_S / 10)]
+    bench.turns.spent(Kind.ADD, 1.0, bench.session, bench.session.peer)
+    for session in (bench.session, cast("Session", "another")):
+        bench.turns.wait(Kind.ADD, session, bench.session.peer)
+    assert [session for session, _ in bench.turns.begin()] == ["another", bench.session]
 
 
 async def test_of_a_peer_that_is_refused_nothing_is_kept() -> None:

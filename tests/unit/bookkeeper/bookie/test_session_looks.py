@@ -143,7 +143,7 @@ class Settling(Looking):
 
     def wait(self, session: Session, kind: Kind) -> None:
         super().wait(session, kind)
-        self.turns.wait(kind, session, "host", goes_on=session.goes_on)
+        self.turns.wait(kind, session, "host")
 
 
 def responses(first: int, last: int) -> list[bytes]:
@@ -160,12 +160,12 @@ async def test_what_a_turn_has_no_time_for_after_a_look_comes_before_what_came_l
     bench.came(numbered(1, 3))
     bench.came(numbered(4, 5))
     bench.looks_next = False
-    bench.turns.spent(Kind.ADD, 2.0)
+    bench.turns.spent(Kind.ADD, 2.0, bench.session, "host")
     bench.came(numbered(6, 6))
     for go_on in bench.go_on:
         go_on(Verdict.ADMIT)
     assert bench.written == responses(1, 1), "the others have turns"
-    assert bench.kept[-1] == len(numbered(2, 6)) and bench.session.goes_on
+    assert bench.kept[-1] == len(numbered(2, 6))
     for count in range(2, 7):
         bench.turn()
         assert bench.written == responses(1, count)

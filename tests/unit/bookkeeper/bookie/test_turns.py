@@ -15,7 +15,19 @@ def serve(made: TurnsCore[str], seconds: float) -> list[str]:
     served = []
     for peer, kind in made.begin():
         served.append(peer)
-        made.spent(kind, seconds)
+        made.spent(kind, seconds, peer, "127.0.0.9" if peer.startswith("stranger") else HOST)
+    return served
+
+
+def serve_one(made: TurnsCore[str]) -> list[str]:
+    """A turn in which one busy host is served, and waits again, or the honest one."""
+    served = []
+    for peer, kind in made.begin():
+        served.append(peer)
+        host = HOST if peer == "honest" else peer.replace("busy ", "127.0.1.")
+        made.spent(kind, 1.0, peer, host)
+        if peer != "honest":
+            made.wait(kind, peer, host)
     return served
 
 
@@ -23,7 +35,7 @@ def test_all_are_admitted_until_the_time_of_their_kind_is_up() -> None:
     made = turns()
     for _ in range(2):
         assert made.admits(Kind.ADD) and made.admits(Kind.READ)
-        made.spent(Kind.READ, 0.5)
+        made.spent(Kind.READ, 0.5, "reader", HOST)
     assert made.admits(Kind.ADD) and not made.admits(Kind.READ)
     assert not made.due
     assert serve(made, 0.0) == []
@@ -68,7 +80,7 @@ def test_who_left_is_not_served() -> None:
     served = []
     for peer, _ in made.begin():
         served.append(peer)
-        made.leave("b")
+        made.leave("b", HOST)
     assert served == ["a"]
     assert not made.due
 
@@ -98,17 +110,36 @@ def test_who_waits_again_comes_behind_the_others_of_its_host_and_behind_other_ho
 def test_a_request_that_comes_alone_passes_those_that_go_on_with_theirs() -> None:
     made = turns()
     for number in range(400):
-        made.wait(Kind.READ, f"busy {number}", HOST, goes_on=True)
+        made.spent(Kind.READ, 0.001, f"busy {number}", HOST)  # nobody had to wait for that
+    for number in range(400):
+        made.wait(Kind.READ, f"busy {number}", HOST)
     made.wait(Kind.READ, "alone", HOST)
-    assert "alone" in [*serve(made, 1.0), *serve(made, 1.0)]
+    assert serve(made, 1.0) == ["alone"]
+
+
+def test_a_host_that_asks_now_and_then_waits_for_no_round_of_a_hundred_busy_ones() -> None:
+    """It had a hundredth of the service: one request for one turn of each of them."""
+    made = turns()
+    for number in range(100):
+        made.wait(Kind.ADD, f"busy {number}", f"127.0.1.{number}")
+    for _ in range(150):
+        serve_one(made)
+    for _ in range(5):
+        made.wait(Kind.ADD, "honest", HOST)
+        turns_until = 0
+        while "honest" not in serve_one(made):
+            turns_until += 1
+        assert turns_until <= 1
+        for _ in range(100):  # it used less than its share since
+            serve_one(made)
 
 
 def test_a_host_of_which_all_left_is_forgotten() -> None:
     made = turns()
     for peer in ("a", "b"):
         made.wait(Kind.ADD, peer, HOST)
-    made.leave("a")
+    made.leave("a", HOST)
     assert made.due and made.admits(Kind.READ) and not made.admits(Kind.ADD)
-    made.leave("b")
-    made.leave("c")
+    made.leave("b", HOST)
+    made.leave("c", HOST)
     assert not made.due and made.admits(Kind.ADD)

@@ -30,6 +30,9 @@ class Wall(Clock):
     def now(self) -> float:
         return 0.0
 
+    def cpu(self) -> float:
+        return 0.0
+
 
 def encoded(
     encoder: EntryEncoder, messages: Sequence[OutMessage], producer: str | None = None, sequence: int | None = None

@@ -125,6 +125,41 @@ async def test_one_host_keeps_another_waiting_no_longer_with_many_peers_than_wit
     bench.backlog.close()
 
 
+async def test_a_host_that_asks_now_and_then_waits_for_no_round_of_a_hundred_busy_ones() -> None:
+    """It had one request for one of each of them: a hundredth of the service, however little it asked."""
+    bench, honest = Bench(), Peer()
+    busy = [Peer(f"127.0.1.{number % 100}") for number in range(200)]
+    bench.backlog.received([(cast("Link", peer), request(code)) for peer in busy for code in range(9)])
+    for _ in range(60):
+        await bench.turn()
+    for code in range(5):
+        bench.receive(honest, range(code, code + 1))
+        await bench.turn()
+        assert code in bench.of(honest), "in the next turn, ahead of all others"
+        for _ in range(40):  # their share of it
+            await bench.turn()
+    bench.backlog.close()
+
+
+async def test_who_sends_much_in_a_request_has_fewer_of_them_served() -> None:
+    bench, much, little = Bench(), Peer("127.0.1.1"), Peer("127.0.1.2")
+    body = bytes(3 * 1024 * 1024)  # to store it takes twice as long as to serve its request
+    bench.backlog.received([(cast("Link", much), request(code, {}, body)) for code in range(30)])
+    bench.receive(little, range(30))
+    while len(bench.of(little)) < 30:
+        await bench.turn()
+    assert 8 <= len(bench.of(much)) <= 16
+    bench.backlog.close()
+
+
+async def test_of_a_peer_that_has_ended_nothing_waits() -> None:
+    bench, one = Bench(), Peer()
+    bench.receive(one, range(8))
+    bench.backlog.closed(cast("Link", one))
+    assert not len(bench.backlog) and not bench.backlog._order._peers[one.host]._used
+    assert await bench.turn() == 0
+
+
 async def test_what_comes_while_others_wait_has_no_time_of_its_own() -> None:
     """A crowd had the time of a turn twice: its newest requests at once, and those that waited."""
     bench, one, other = Bench(), Peer(), Peer()

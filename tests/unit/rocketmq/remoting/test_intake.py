@@ -15,7 +15,7 @@ class Source:
     def __init__(self, clock: ManualClock, count: int, seconds: float, body_bytes: int, host: str) -> None:
         self._clock, self._seconds, self._body = clock, seconds, bytes(body_bytes)
         self.left, self.in_the_way, self.waits = count, False, 0
-        self.host, self.goes_on = host, False
+        self.host = host
 
     @property
     def ready(self) -> bool:
