@@ -9,8 +9,9 @@ server accepts, and what strangers can have it remember, are fewer.
 
 Python begins a full collection when a quarter of what survived the last one has come. Behind a freeze nothing is left
 to survive, and a collection of nothing says so: or a process with a million objects would look at 250,000 at once. With
-Python's own thresholds 70,000 new objects at least are one full collection: with ``FULL_AFTER`` it is half of that, or
-the collection alone took most of the time that a turn of the loop may take.
+Python's own thresholds 70,000 new objects at least are one full collection: with ``FULL_AFTER`` it is a fifth of that,
+or the collection alone took most of the time that a turn of the loop may take. How many are frozen is counted only
+where it may be enough for a look at all: to count them is to walk to each.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from collections.abc import Mapping
 
 from tallystick.runtime.clock import Clock
 
-LONG_S = 0.005  # of a full collection
-FULL_AFTER = 5  # collections of the middle generation, 7,000 new objects each, comes a full one
+LONG_S = 0.002  # of a full collection
+FULL_AFTER = 2  # collections of the middle generation, 7,000 new objects each, comes a full one
 LOOK_EVERY_S = 3600.0
 MOST_GROWTH = 4  # of what is frozen, since all was looked through
 FEW = 500_000  # objects: with what they hold some 100 MB
+FROZEN_AT_ONCE = 50_000  # objects at most, or about: what a full collection finds new
 _OLDEST = 2  # the generation of full collections
 
 
@@ -37,6 +39,8 @@ class Collections:
         self._loop: asyncio.AbstractEventLoop | None = None  # from ``start`` on
         self._began: float | None = None  # the full collection that runs
         self._frozen_count, self._frozen_at = 0, clock.now()  # what was frozen when all had been looked through
+        self._last_count = self._freezes = 0  # what was frozen when it was counted last; how often more was since
+        self._looks_at_all = False  # the next full collection
         self._thresholds = gc.get_threshold()  # Python's own
 
     def start(self) -> None:
@@ -45,7 +49,7 @@ class Collections:
         gc.collect()
         gc.freeze()
         gc.collect()
-        self._frozen_count, self._frozen_at = gc.get_freeze_count(), self._clock.now()
+        self._frozen_count, self._frozen_at = self._count(), self._clock.now()
         gc.callbacks.append(self.on_collection)
         young, middle, _ = self._thresholds
         gc.set_threshold(young, middle, FULL_AFTER)
@@ -65,21 +69,29 @@ class Collections:
             self._after_long(now)
 
     def _after_long(self, now: float) -> None:
-        frozen = gc.get_freeze_count()
-        if frozen == 0:  # this one looked at all
+        if self._looks_at_all:
+            self._looks_at_all = False
             self._freeze()
-            self._frozen_count, self._frozen_at = gc.get_freeze_count(), now
-        elif self._has_grown(frozen, now):
+            self._frozen_count, self._frozen_at = self._count(), now
+        elif self._has_grown(now):
             gc.unfreeze()  # the next full collection looks at all
+            self._looks_at_all = True
         else:
             self._freeze()
 
-    def _has_grown(self, frozen: int, now: float) -> bool:
+    def _has_grown(self, now: float) -> bool:
+        """Count what is frozen only where it may be enough: each of them is walked to for that."""
         factor = 2 if now - self._frozen_at >= LOOK_EVERY_S else MOST_GROWTH
-        return frozen >= max(self._frozen_count * factor, self._frozen_count + FEW)
+        enough = max(self._frozen_count * factor, self._frozen_count + FEW)
+        return self._last_count + self._freezes * FROZEN_AT_ONCE >= enough and self._count() >= enough
+
+    def _count(self) -> int:
+        self._last_count, self._freezes = gc.get_freeze_count(), 0
+        return self._last_count
 
     def _freeze(self) -> None:
         """Next, when this collection has ended: one of nothing."""
         gc.freeze()
+        self._freezes += 1
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(gc.collect)  # any thread may collect
