@@ -68,6 +68,27 @@ EDGE_MUTANTS = (
         _TURN_ORDER_TESTS,
     ),
     _planted(
+        "a part of a turn has its time, whatever the turn took before it",
+        "runtime/turn_time.py",
+        "min(most_s, max(LEAST_S, self._ends_at - now))",
+        "most_s",
+        "tests/unit/runtime/test_turn_time.py",
+    ),
+    _planted(
+        "all that rest read on in the next turn",
+        "runtime/arena.py",
+        "min(len(self._resting), READ_ON_EACH_TURN)",
+        "len(self._resting)",
+        "tests/unit/runtime/test_arena.py",
+    ),
+    _planted(
+        "what is frozen is counted behind each long collection",
+        "runtime/garbage.py",
+        "self._freezes * FROZEN_AT_ONCE >= enough",
+        "enough >= enough",
+        "tests/unit/runtime/test_garbage.py",
+    ),
+    _planted(
         "requests that were put off are charged by their number",
         REMOTING + "backlog.py",
         "self._clock.cpu() - began + len(command.body) * BYTE_S",

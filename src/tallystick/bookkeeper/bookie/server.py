@@ -37,7 +37,7 @@ STALLED_S = 60.0  # a peer that takes nothing for so long is closed
 TICK_S = 0.25  # between two looks at which peers took responses, while some wait to be taken
 
 FORGET_EACH_TURN = 200  # connections that ended: some milliseconds
-LOOKS_EACH_TURN = 200  # connections of which is measured what they took, or that must go: the same
+LOOKS_EACH_TURN = 64  # connections of which is measured what they took, or that must go: the same
 _SHORT_SHARE = 0.5  # of the budget; with more in use answers to reads are short
 _ARENAS_SHARE = 0.25  # of the budget is what one read of each connection may bring
 _DRAIN_S = 0.5
@@ -134,7 +134,7 @@ class BookieServer:
         return self._arena.buffer
 
     def received(self, nbytes: int, session: Session) -> memoryview:
-        return self._arena.received(nbytes, session)
+        return self._arena.received(nbytes, session, session.peer)
 
     def opened(self, session: Session) -> None:
         self._ended.make_way()
@@ -204,6 +204,7 @@ class BookieServer:
     def forget(self, session: Session) -> None:
         self._freed.freed(self._budget.forget(session))
         self._turns.leave(session, session.peer)
+        self._arena.closed(session, session.peer)
         self._polls.forget(session)
         self._lists.forget(session)
         self._changed()

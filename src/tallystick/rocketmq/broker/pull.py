@@ -32,6 +32,7 @@ from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.once import Once
 from tallystick.runtime.turn_order import PeerQueues
 from tallystick.runtime.turn_steps import TurnSteps
+from tallystick.runtime.turn_time import TurnTime
 
 PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
@@ -74,6 +75,7 @@ class Pulls:
         self._removals = parts.topics.removals
         self._alarm = Alarm(parts.clock, self._tick)
         self._loop = asyncio.get_running_loop()
+        self._turn_time = TurnTime.of(self._loop)
         # Put off to a later turn; whether for the first time here.
         self._late: PeerQueues[Link, tuple[_Pull, bool]] = PeerQueues()
         self._waking = TurnSteps(WAKE_EACH_TURN)
@@ -201,7 +203,8 @@ class Pulls:
         """Whether one more pull may read in this turn of the loop."""
         now = self._parts.clock.now()
         if self._turn_ends is None:
-            self._turn_ends, self._turn_end_bytes = now + TURN_S, self._reads.bytes + TURN_BYTES
+            self._turn_ends = self._turn_time.ends(now, TURN_S)
+            self._turn_end_bytes = self._reads.bytes + TURN_BYTES
             self._loop.call_soon(self._next_turn)
         return now < self._turn_ends and self._reads.bytes < self._turn_end_bytes
 

@@ -19,6 +19,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.turn_order import TurnOrderCore
+from tallystick.runtime.turn_time import TurnTime
 
 TURN_S = 0.01
 FULL_S = 0.05  # how often peers that do not take their responses are looked at, where no other peer waits
@@ -40,6 +41,7 @@ class Backlog:
         """``begin()`` comes before the first request of each turn, ``end()`` behind the last. Neither raises."""
         self._clock, self._serve, self._begin, self._end = clock, serve, begin, end
         self._loop = asyncio.get_running_loop()
+        self._turn_time = TurnTime.of(self._loop)
         self._late: dict[Link, deque[Command]] = {}
         self._order: TurnOrderCore[Link] = TurnOrderCore()  # of these
         self._handle: asyncio.Handle | None = None
@@ -55,7 +57,7 @@ class Backlog:
                 self._put_off(link, command)
             return
         self._begin()
-        ends, is_late = self._clock.now() + TURN_S, False
+        ends, is_late = self._ends(), False
         for link, command in requests:
             if link in self._late or self._clock.now() >= ends:
                 is_late = is_late or link not in self._late
@@ -78,6 +80,10 @@ class Backlog:
         self._late.clear()
         self._order.clear()
 
+    def _ends(self) -> float:
+        """Returns when what begins now must end in this turn."""
+        return self._turn_time.ends(self._clock.now(), TURN_S)
+
     def _put_off(self, link: Link, command: Command) -> None:
         self._late.setdefault(link, deque()).append(command)
         self._order.add(link, link.host)
@@ -94,7 +100,7 @@ class Backlog:
     def _turn(self) -> None:
         self._handle, self._turn_is_next = None, False
         self._begin()
-        ends = self._clock.now() + TURN_S
+        ends = self._ends()
         full: list[Link] = []  # their peers take no responses
         while self._order and self._clock.now() < ends:
             link = self._order.pop()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
 
-from tallystick.rocketmq.remoting.backlog import TURN_S
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.turn_order import TurnOrderCore
@@ -70,13 +69,13 @@ class Intake(Generic[S]):
         """A connection has ended."""
         self._order.discard(source, source.host)
 
-    def turn(self) -> list[tuple[S, Command]]:
-        """Returns the requests of one turn, in order for each connection. Connections that still wait are not read
-        on."""
+    def turn(self, ends: float) -> list[tuple[S, Command]]:
+        """Returns the requests of one turn, in order for each connection; it is over at ``ends``. Connections that
+        still wait are not read on."""
         requests: list[tuple[S, Command]] = []
         counts: dict[S, int] = {}
         with_full_share: list[S] = []
-        ends, left_bytes, cpu = self._clock.now() + TURN_S, TURN_BYTES, self._clock.cpu()
+        left_bytes, cpu = TURN_BYTES, self._clock.cpu()
         while self._order and len(requests) < TURN_REQUESTS and left_bytes > 0:
             source = self._order.pop()
             if source.ready:  # else it has ended, or tells when it may go on

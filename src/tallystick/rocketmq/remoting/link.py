@@ -288,7 +288,7 @@ class Link(asyncio.BufferedProtocol):
         return self._around.arena.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        data = self._around.arena.received(nbytes, self)
+        data = self._around.arena.received(nbytes, self, self.host)
         if not self.alive:
             return
         self.last_read = self.last_active = self._around.clock.now()

@@ -20,7 +20,7 @@ from tallystick.runtime.once import Once
 from tallystick.runtime.turn_steps import TurnSteps
 
 LOOK_S = 1.0
-LOOKS_EACH_TURN = 200  # connections: some milliseconds, also where all of them have to go
+LOOKS_EACH_TURN = 64  # connections: some milliseconds, also where all of them have to go
 
 
 class Holder(Hashable, Protocol):

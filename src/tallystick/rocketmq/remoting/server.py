@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.remoting.backlog import TURN_S
 from tallystick.rocketmq.remoting.intake import Intake
 from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.memory import Memory
@@ -27,10 +28,11 @@ from tallystick.runtime.once import Once
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.places import Places
 from tallystick.runtime.turn_steps import TurnSteps
+from tallystick.runtime.turn_time import TurnTime
 
 _ARENAS_SHARE = 0.125  # of the server's memory is what one read of each connection may bring; two come before it waits
-CLOSE_EACH_TURN = 100  # connections that the server closes for their silence, or for what they take: some milliseconds
-FORGET_EACH_TURN = 200  # connections that ended, whoever ended them: some milliseconds
+CLOSE_EACH_TURN = 32  # connections that the server closes for their silence, or for what they take: some milliseconds
+FORGET_EACH_TURN = 100  # connections that ended, whoever ended them: some milliseconds
 _DRAIN_S = 0.5  # for responses to leave when the server stops
 
 
@@ -86,6 +88,7 @@ class RemotingServer:
         """Listen; port 0 takes a free one. Returns the host and port. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         self._outbox, self._arena = Outbox(), Arena()
+        self._turn_time = TurnTime.of(self._loop)
         self._closing = TurnSteps(CLOSE_EACH_TURN)
         self._ended: EndedConnections[Link] = EndedConnections(self._forget, FORGET_EACH_TURN)
         self._around = Surroundings(
@@ -147,6 +150,7 @@ class RemotingServer:
     def _forget(self, link: Link) -> None:
         self._places.left(link)
         self._intake.discard(link)
+        self._arena.closed(link, link.host)
         if self._server_requests is not None:
             self._server_requests.closed(link)
         self._handler.closed(link)
@@ -174,7 +178,7 @@ class RemotingServer:
 
     def _turn(self) -> None:
         self._turn_is_due = False
-        commands = self._intake.turn()
+        commands = self._intake.turn(self._turn_time.ends(self._clock.now(), TURN_S))
         self._turn_soon()
         self._handle([(link, command) for link, command in commands if not command.is_response])
         if self._server_requests is not None:

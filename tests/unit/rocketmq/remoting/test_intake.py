@@ -42,7 +42,7 @@ class Bench:
         return source
 
     def turn(self) -> list[Source]:
-        return [source for source, _ in self.intake.turn()]
+        return [source for source, _ in self.intake.turn(self.clock.now() + TURN_S)]
 
 
 def test_a_little_of_everybody_is_one_turn() -> None:
