@@ -87,6 +87,7 @@ class LongList:
     append_ms: float  # one in flight
     append_cpu_us: float
     roll_over_cpu_ms: float
+    read_cpu_ms: float  # to open it as a reader
 
 
 def alone(work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
@@ -219,7 +220,7 @@ async def long_list(uri: str, ledgers: int, rounds: int, count: int) -> LongList
     name = f"{FOLDER}/list-{ledgers}"
     async with tallystick.connect(uri) as bk:
         info = await list_closed(bk, name, ledgers)
-        open_s, open_cpu, append_s, append_cpu, roll_cpu = [], [], [], [], []
+        open_s, open_cpu, append_s, append_cpu, roll_cpu, read_cpu = [], [], [], [], [], []
         for _ in range(rounds):
             wall, cpu = time.perf_counter(), time.process_time()
             stream = await bk.open_stream(name)
@@ -235,6 +236,9 @@ async def long_list(uri: str, ledgers: int, rounds: int, count: int) -> LongList
             await stream.roll_over()
             roll_cpu.append(time.process_time() - cpu)
             await stream.close()
+            cpu = time.process_time()
+            async with bk.read_stream(name):
+                read_cpu.append(time.process_time() - cpu)
         return LongList(
             ledgers,
             len(encode_stream(info)),
@@ -243,6 +247,7 @@ async def long_list(uri: str, ledgers: int, rounds: int, count: int) -> LongList
             middle(append_s) * 1000,
             middle(append_cpu) * 1e6,
             middle(roll_cpu) * 1000,
+            middle(read_cpu) * 1000,
         )
 
 

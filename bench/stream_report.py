@@ -106,12 +106,13 @@ def _lists(runs: list[LongList]) -> str:
             f"{run.append_ms:.2f}",
             f"{run.append_cpu_us:.0f}",
             f"{run.roll_over_cpu_ms:.1f}",
+            f"{run.read_cpu_ms:.1f}",
         ]
         for run in runs
     ]
     titles = (
         "ledgers", "bytes stored", "open, ms (CPU)", "append, one in flight, ms", "CPU µs an append",
-        "roll over, CPU ms",
+        "roll over, CPU ms", "open as a reader, CPU ms",
     )  # fmt: skip
     return grid(titles, rows)
 

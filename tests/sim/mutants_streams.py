@@ -27,8 +27,8 @@ STREAM_MUTANTS = (
     _planted(
         "a new owner drops a ledger of one entry (S7)",
         "opening.py",
-        "ledgers = (*[each for each in kept if each.entries], StreamLedger",
-        "ledgers = (*[each for each in kept if each.entries > 1], StreamLedger",
+        "return changed(ledgers, dict.fromkeys(empty)), empty",
+        "return changed(ledgers, {each.ledger: None for each in unusual(ledgers) if each.entries < 2}), empty",
         "",
         4,
     ),

@@ -31,7 +31,7 @@ def results_of(**changes: Any) -> dict[str, Any]:
         "appends": [run(WRITER, 100, 5.0), run(STREAM, 100, 7.5), run(RAW, 100, 5.0)],
         "waits": [KILLED],
         "acks": [Acks("one in flight", 2000, 382.4, 193.2)],
-        "lists": [LongList(10_000, 19_000, 30.11, 9.9, 2.41, 166.2, 4.0)],
+        "lists": [LongList(10_000, 19_000, 30.11, 9.9, 2.41, 166.2, 4.0, 2.31)],
         "no_pulsar": None,
         "pulsar": [
             Round("one in flight", OURS, 700, 0, 0, {"client": 100, "broker": 0, "bookies": 400}, 500, 0.1),
@@ -47,7 +47,7 @@ def test_the_report_has_every_table() -> None:
     assert "| 100 | stream | 60 (55) | 50.0 | 2 | 0 | 8 | 1.9 |" in table
     assert "| after a kill | 3 | 1700.0 | 1800.0 | 2900.0 | 2900.0 | longest < 3000 | 6.0 |" in table
     assert "| one in flight | 2,000 | 382 | 193.2 |" in table
-    assert "| 10,000 | 19,000 | 30.1 (9.9) | 2.41 | 166 | 4.0 |" in table
+    assert "| 10,000 | 19,000 | 30.1 (9.9) | 2.41 | 166 | 4.0 | 2.3 |" in table
     assert "| **tallystick** | 700 (0.7) | - | 100.00 + 0.00 + 400.00 = 500.00 | 0.50 |" in table
     assert "**missed**" not in table and "**not" not in table
 

@@ -34,8 +34,8 @@ from tallystick.bookkeeper.metadata.store import (
 )
 from tallystick.bookkeeper.stream.names import StreamPaths, require_broker_name
 from tallystick.bookkeeper.wire import managed_ledgers as wire
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
-from tallystick.bookkeeper.wire.stream_values import CursorInfo, StreamInfo
+from tallystick.bookkeeper.wire.stream_lists import list_decoding, list_encoding
+from tallystick.bookkeeper.wire.stream_values import CursorInfo, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import (
     MetadataUncertain,
@@ -67,20 +67,22 @@ class StreamCatalog:
         self.store, self.paths = store, paths
         self._names = 0  # that were given
 
-    async def read(self, stream: str, *, synced: bool = False, codec: ListCodec | None = None) -> Versioned[StreamInfo]:
+    async def read(
+        self, stream: str, *, synced: bool = False, known: Sequence[StreamLedger] = ()
+    ) -> Versioned[StreamInfo]:
         """Returns the list of a stream. ``synced``: as of now. Raises NoSuchStream, MetadataError for foreign bytes.
 
-        ``codec``: for who reads or writes the list again, of which little changes.
+        ``known`` are the ledgers that it had before, for who reads it again: little changes.
         """
         path = self.paths.stream(stream)
         if synced:
             await self.store.sync()
         node = await self.store.get(path)
         if node is None and not synced:
-            return await self.read(stream, synced=True, codec=codec)
+            return await self.read(stream, synced=True, known=known)
         if node is None:
             raise NoSuchStream(stream=stream)
-        info = await in_turns((codec or ListCodec()).decoding(node.data, where=f"{self.store.where}{path}"))
+        info = await in_turns(list_decoding(node.data, where=f"{self.store.where}{path}", known=known))
         return Versioned(info, node.version, node.creation)
 
     async def creation(self, stream: str, cursor: str | None = None) -> Creation | None:
@@ -90,10 +92,8 @@ class StreamCatalog:
         node = await self.store.get(self.paths.stream(stream) if cursor is None else self.paths.cursor(stream, cursor))
         return None if node is None else node.creation
 
-    async def create(
-        self, stream: str, beside: Sequence[Change] = (), *, codec: ListCodec | None = None
-    ) -> Versioned[StreamInfo]:
-        """Make an empty stream, or return the one that exists; ``codec`` as in ``read``.
+    async def create(self, stream: str, beside: Sequence[Change] = ()) -> Versioned[StreamInfo]:
+        """Make an empty stream, or return the one that exists.
 
         What is noted is condemned before: an owner of an earlier stream of this name, which was deleted, lists nothing
         in the new one, and changes nothing there. Raises UsageError for a name by which no Pulsar broker finds a topic;
@@ -107,7 +107,7 @@ class StreamCatalog:
             with contextlib.suppress(ZnodeExists, MetadataUncertain):
                 await self.store.change(Create(self.paths.stream(stream)), *beside)
             with contextlib.suppress(NoSuchStream):  # it was not made, or is deleted again
-                return await self.read(stream, synced=True, codec=codec)
+                return await self.read(stream, synced=True)
 
     async def write(
         self,
@@ -118,15 +118,14 @@ class StreamCatalog:
         noted: Collection[LedgerId] = (),
         settled: Collection[LedgerId] = (),
         begun: str | None = None,
-        codec: ListCodec | None = None,
     ) -> Version:
         """Replace the list. Returns its new version. Raises StreamFenced when another owner wrote it, or deleted it.
 
         ``noted`` get notes in one with it: they are to be deleted. The notes of ``settled`` go. ``begun`` is what
         ``begin`` returned: raises ChangeOvertaken if the change was overtaken. A write whose response was lost raises
-        MetadataUncertain: read the list, and write again what is not there. ``codec`` as in ``read``.
+        MetadataUncertain: read the list, and write again what is not there.
         """
-        data = await in_turns((codec or ListCodec()).encoding(info))
+        data = await in_turns(list_encoding(info))
         update = Update(self.paths.stream(stream), data, version)
         ends = [] if begun is None else [Delete(begun)]
         try:

@@ -15,6 +15,7 @@ from collections.abc import Collection
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
+from tallystick.bookkeeper.wire.ledger_runs import find
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import NoSuchLedger, NoSuchStream, TallyError
 
@@ -67,9 +68,8 @@ class Deletions:
             info = (await self._catalog.read(stream, synced=True)).value
         except NoSuchStream:
             info = None
-        listed = set() if info is None else {each.ledger for each in info.ledgers}
         for ledger in condemned:
-            if ledger not in listed:
+            if info is None or find(info.ledgers, ledger) is None:
                 with contextlib.suppress(NoSuchLedger):
                     await self._ledgers.delete_ledger(ledger)
                 await self._catalog.gone(stream, [ledger])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
+from tallystick.bookkeeper.wire.ledger_runs import PlainLedgers, parts
 from tallystick.bookkeeper.wire.stream_values import StreamInfo
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 
@@ -17,16 +18,17 @@ class EntryCounts:
 
     def __init__(self, info: StreamInfo) -> None:
         terminated = info.terminated
-        ends = [
-            terminated.entry + 1
-            if terminated is not None and terminated.ledger == each.ledger
-            else each.entries
-            if each.is_closed
-            else None
-            for each in info.ledgers
-        ]
-        self._ledgers = [each.ledger for each in info.ledgers]
-        self._ends = ends
+        ledgers, ends = list[LedgerId](), list[EntryId | None]()
+        for part in parts(info.ledgers):
+            if isinstance(part, PlainLedgers):
+                ledgers += part.ids
+                ends += part.entries
+            else:
+                ledgers += [each.ledger for each in part]
+                ends += [each.entries if each.is_closed else None for each in part]
+        self._ledgers, self._ends = ledgers, ends
+        if terminated is not None and (at := self._at(terminated.ledger)) is not None:
+            ends[at] = terminated.entry + 1
         self._before = [0, *accumulate(end or 0 for end in ends)]  # entries of all ledgers before this one
         self.open_ledgers = [each for each, end in zip(self._ledgers, ends, strict=True) if end is None]
 

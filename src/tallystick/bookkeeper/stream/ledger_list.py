@@ -16,7 +16,8 @@ from operator import attrgetter
 from tallystick.bookkeeper.metadata.store import Creation, Version
 from tallystick.bookkeeper.stream.catalog import StreamCatalog
 from tallystick.bookkeeper.stream.list_front import gone_end
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.bookkeeper.wire.ledger_runs import find
+from tallystick.bookkeeper.wire.stream_lists import list_decoding
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
 from tallystick.errors import MetadataError, MetadataUnavailable, NoSuchStream, TallyError, UsageError
@@ -78,7 +79,6 @@ class StreamList:
         self._version: Version = -1
         self._creation: Creation | None = None
         self._failure: TallyError | None = None
-        self._codec = ListCodec()
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._reading: asyncio.Task[None] | None = None
         self._next_reading: asyncio.Task[None] | None = None
@@ -117,8 +117,7 @@ class StreamList:
 
     def find(self, ledger: LedgerId) -> StreamLedger | None:
         """Returns a listed ledger, None if it is not listed. Raises as ``info``."""
-        listed = self.at_or_after(ledger)
-        return listed if listed is not None and listed.ledger == ledger else None
+        return find(self.info.ledgers, ledger)
 
     async def sync(self) -> StreamInfo:
         """Returns the list as of now. Raises NoSuchStream, MetadataError, MetadataUnavailable."""
@@ -200,7 +199,8 @@ class StreamList:
         if node.version == self._version and self._failure is None:
             return
         try:
-            info = await in_turns(self._codec.decoding(node.data, where=f"{self._store.where}{self._path}"))
+            where = f"{self._store.where}{self._path}"
+            info = await in_turns(list_decoding(node.data, where=where, known=self._info.ledgers))
         except MetadataError as error:
             self._fail(error)
         else:

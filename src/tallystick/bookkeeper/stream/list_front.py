@@ -18,8 +18,10 @@ many writes as there are ledgers, none was.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from tallystick.bookkeeper.metadata.store import Version
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
@@ -28,6 +30,7 @@ from tallystick.errors import UsageError
 GONE_KEY = "tallystick/gone"
 
 _UNKNOWN: Version = -1
+_LEDGER = attrgetter("ledger")
 
 
 def gone_end(info: StreamInfo, version: Version = _UNKNOWN) -> Position:
@@ -62,7 +65,7 @@ def _front(before: StreamInfo, after: StreamInfo) -> Sequence[StreamLedger]:
     """Returns what is gone from the front."""
     if not after.ledgers:
         return before.ledgers
-    return [each for each in before.ledgers if each.ledger < after.ledgers[0].ledger]
+    return before.ledgers[: bisect_left(before.ledgers, after.ledgers[0].ledger, key=_LEDGER)]
 
 
 def _end(gone: Sequence[StreamLedger], before: Position) -> Position:

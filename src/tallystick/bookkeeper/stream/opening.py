@@ -14,7 +14,7 @@ Follows ``ManagedLedgerImpl.initialize``; the lease, the mark and the notes are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
@@ -27,7 +27,7 @@ from tallystick.bookkeeper.stream.marks import make_ledger, owner_in
 from tallystick.bookkeeper.stream.owned_list import ListChange, OwnedList, closed
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.record import applications, as_owned, is_sink
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.bookkeeper.wire.ledger_runs import changed, find, joined, unusual
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import NoSuchLedger, NoSuchStream, StreamFenced, StreamOwned
@@ -66,8 +66,7 @@ async def open_owned(
 async def _open(
     context: StreamContext, stream: str, settings: StreamSettings, lease: Lease, *, takeover: bool
 ) -> OpenedStream:
-    codec = ListCodec()
-    stored = await read_or_create(context, stream, codec)
+    stored = await read_or_create(context, stream)
     require_no_sink(stored.value, stream, takeover=takeover)
     if not takeover:
         await require_ours(context, stream, stored.value)
@@ -75,10 +74,10 @@ async def _open(
     ended = await recover_ledgers(context, stream, stored.value)
     if (last := stored.value.terminated) is not None:
         counted = replace(stored.value, ledgers=with_ends(stored.value, ended))  # as Pulsar, not stored so by itself
-        stored_list = OwnedList(context.catalog, stream, replace(stored, value=counted), codec)
+        stored_list = OwnedList(context.catalog, stream, replace(stored, value=counted))
         dead_ledgers = unlisted(await context.catalog.going(stream), stored.value)  # it gets no more ledgers
         return OpenedStream(lease, stored_list, None, last, dead_ledgers)
-    stored_list = OwnedList(context.catalog, stream, stored, codec)
+    stored_list = OwnedList(context.catalog, stream, stored)
     owner = context.leases.owner
     newest = stored.value.ledgers[-1].ledger if stored.value.ledgers else NO_LEDGER
     writer = await make_ledger(context.ledgers, context.catalog, stream, owner, settings, newest, lease.before)
@@ -92,28 +91,27 @@ async def _open(
         raise
     dead_ledgers = unlisted(sorted({*noted, *_dropped(stored.value, stored_list.info)}), stored_list.info)
     context.context.events.emit("stream opened", stream=stream, ledger=writer.id, takeover=takeover)
-    closed_ledgers = stored_list.info.ledgers[:-1]
-    last = Position(closed_ledgers[-1].ledger, closed_ledgers[-1].entries - 1) if closed_ledgers else EARLIEST
+    before = stored_list.info.ledgers[-2:-1]  # the last one that is closed
+    last = Position(before[0].ledger, before[0].entries - 1) if before else EARLIEST
     return OpenedStream(lease, stored_list, writer, last, dead_ledgers)
 
 
 def unlisted(ledgers: Iterable[LedgerId], info: StreamInfo) -> list[LedgerId]:
     """Returns those that the list does not have."""
-    listed = {each.ledger for each in info.ledgers}
-    return [ledger for ledger in ledgers if ledger not in listed]
+    return [ledger for ledger in ledgers if find(info.ledgers, ledger) is None]
 
 
 def _dropped(before: StreamInfo, after: StreamInfo) -> list[LedgerId]:
-    """Returns the ledgers that left the list."""
-    return unlisted([each.ledger for each in before.ledgers], after)
+    """Returns the ledgers that left the list when it was opened: they are empty."""
+    return unlisted([each.ledger for each in unusual(before.ledgers)], after)
 
 
-async def read_or_create(context: StreamContext, stream: str, codec: ListCodec) -> Versioned[StreamInfo]:
+async def read_or_create(context: StreamContext, stream: str) -> Versioned[StreamInfo]:
     """Returns the list, as of now."""
     try:
-        return await context.catalog.read(stream, synced=True, codec=codec)
+        return await context.catalog.read(stream, synced=True)
     except NoSuchStream:
-        return await context.catalog.create(stream, codec=codec)
+        return await context.catalog.create(stream)
 
 
 async def require_ours(context: StreamContext, stream: str, info: StreamInfo) -> None:
@@ -163,7 +161,7 @@ async def recover_ledgers(context: StreamContext, stream: str, info: StreamInfo)
 
 def unclosed(info: StreamInfo) -> list[StreamLedger]:
     """Returns the ledgers that the list does not have as closed."""
-    return [ledger for ledger in info.ledgers if not ledger.is_closed]
+    return [ledger for ledger in unusual(info.ledgers) if not ledger.is_closed]
 
 
 async def _recover(context: StreamContext, stream: str, ledger: LedgerId) -> tuple[int, int] | None:
@@ -186,9 +184,8 @@ def _opened(ended: tuple[StreamLedger, ...], ledger: LedgerId, version: Version)
     def edit(info: StreamInfo) -> ListChange:
         if info.ledgers and info.ledgers[-1].ledger == ledger:
             return ListChange(info)  # the response was lost
-        kept = with_ends(info, ended)
-        dropped = tuple([each.ledger for each in kept if not each.entries])
-        ledgers = (*[each for each in kept if each.entries], StreamLedger(ledger, has_counts=False))
+        kept, dropped = with_entries(with_ends(info, ended))
+        ledgers = joined(kept, [StreamLedger(ledger, has_counts=False)])
         opened = with_gone(info, replace(info, ledgers=ledgers), ended, version)
         return ListChange(as_owned(opened), dropped, (ledger,))
 
@@ -206,7 +203,12 @@ def require_no_sink(info: StreamInfo, stream: str, *, takeover: bool) -> None:
         )
 
 
-def with_ends(info: StreamInfo, ended: tuple[StreamLedger, ...]) -> tuple[StreamLedger, ...]:
-    """Returns the ledgers of the list, some of them as they ended."""
-    ends = {each.ledger: each._replace(has_counts=True) for each in ended}
-    return tuple([ends.get(each.ledger, each) for each in info.ledgers])
+def with_ends(info: StreamInfo, ended: tuple[StreamLedger, ...]) -> Sequence[StreamLedger]:
+    """Returns the ledgers of the list, some of them, which were not closed, as they ended."""
+    return changed(info.ledgers, {each.ledger: each._replace(has_counts=True) for each in ended})
+
+
+def with_entries(ledgers: Sequence[StreamLedger]) -> tuple[Sequence[StreamLedger], tuple[LedgerId, ...]]:
+    """Returns those that have entries, and the ids of the others."""
+    empty = tuple([each.ledger for each in unusual(ledgers) if not each.entries])
+    return changed(ledgers, dict.fromkeys(empty)), empty

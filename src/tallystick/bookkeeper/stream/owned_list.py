@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.stream.catalog import ChangeOvertaken, StreamCatalog
 from tallystick.bookkeeper.stream.list_front import with_gone
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.bookkeeper.wire.ledger_runs import changed, joined
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import MetadataUncertain, NoSuchStream, StreamFenced
@@ -32,13 +32,10 @@ Edit = Callable[[StreamInfo], ListChange]
 class OwnedList:
     """What is stored of a stream, as its owner wrote or read it last. One change at a time."""
 
-    __slots__ = ("_catalog", "_codec", "_creation", "_doubtful", "_name", "_stream", "info", "version")
+    __slots__ = ("_catalog", "_creation", "_doubtful", "_name", "_stream", "info", "version")
 
-    def __init__(
-        self, catalog: StreamCatalog, stream: str, versioned: Versioned[StreamInfo], codec: ListCodec | None = None
-    ) -> None:
-        """``codec`` is what has decoded the list."""
-        self._catalog, self._stream, self._codec = catalog, stream, codec or ListCodec()
+    def __init__(self, catalog: StreamCatalog, stream: str, versioned: Versioned[StreamInfo]) -> None:
+        self._catalog, self._stream = catalog, stream
         self.info, self.version, self._creation = versioned.value, versioned.version, versioned.creation
         self._name = catalog.change_name()
         self._doubtful: StreamInfo | None = None  # a write whose response was lost
@@ -79,7 +76,6 @@ class OwnedList:
                     noted=change.noted,
                     settled=change.settled,
                     begun=begun,
-                    codec=self._codec,
                 )
             except MetadataUncertain:
                 self._doubtful = change.info
@@ -104,7 +100,7 @@ class OwnedList:
         try:
             if self._doubtful is not None:
                 await self._read_back(self._doubtful)
-            stored = await self._catalog.read(self._stream, synced=True, codec=self._codec)
+            stored = await self._catalog.read(self._stream, synced=True, known=self.info.ledgers)
             return (stored.version, stored.creation) == (self.version, self._creation)
         except (StreamFenced, NoSuchStream):
             return False
@@ -112,7 +108,7 @@ class OwnedList:
     async def _read_back(self, doubtful: StreamInfo) -> None:
         """See whether the list is what was written last, or what it was before. Raises StreamFenced."""
         try:
-            stored = await self._catalog.read(self._stream, synced=True, codec=self._codec)
+            stored = await self._catalog.read(self._stream, synced=True, known=doubtful.ledgers)
         except NoSuchStream:
             raise self._deleted() from None
         if stored.creation != self._creation:
@@ -129,14 +125,13 @@ def rolled(ended: StreamLedger, ledger: LedgerId) -> Edit:
     from now on."""
 
     def edit(info: StreamInfo) -> ListChange:
-        *kept, newest = info.ledgers
+        newest = info.ledgers[-1]
         if newest.ledger == ledger:
             return ListChange(info)  # the response was lost
         assert newest.ledger == ended.ledger, "only its owner changes the end of the list"
         end = closed(newest, ended)
-        if ended.entries:
-            kept.append(end)
-        after = replace(info, ledgers=(*kept, StreamLedger(ledger, has_counts=False)))
+        kept = changed(info.ledgers, {end.ledger: end if end.entries else None})
+        after = replace(info, ledgers=joined(kept, [StreamLedger(ledger, has_counts=False)]))
         return ListChange(with_gone(info, after, (end,)), () if ended.entries else (ended.ledger,), (ledger,))
 
     return edit

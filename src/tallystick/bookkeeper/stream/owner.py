@@ -41,6 +41,7 @@ from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
 from tallystick.bookkeeper.stream.stalls import Stalls
 from tallystick.bookkeeper.stream.state import StreamCounts, StreamState
 from tallystick.bookkeeper.stream.trim import Keep, trim_stream
+from tallystick.bookkeeper.wire.ledger_runs import changed
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId
 from tallystick.errors import StreamClosed, StreamError, StreamFenced, TallyError
@@ -422,7 +423,7 @@ class StreamOwner:
         if not info.ledgers or info.ledgers[-1].is_closed:
             return info
         newest = info.ledgers[-1]._replace(entries=counts.confirmed_entries, size=counts.confirmed_size)
-        return replace(info, ledgers=(*info.ledgers[:-1], newest))
+        return replace(info, ledgers=changed(info.ledgers, {newest.ledger: newest}))
 
     async def _do_upkeep(self, work: Callable[[], Awaitable[object]]) -> None:
         try:

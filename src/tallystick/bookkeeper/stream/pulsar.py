@@ -16,7 +16,7 @@ from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.hand_over_core import BrokerDeletions, broker_deletions
 from tallystick.bookkeeper.stream.leases import Owning
 from tallystick.bookkeeper.stream.list_front import with_gone
-from tallystick.bookkeeper.stream.opening import recover_ledgers, require_ours, with_ends
+from tallystick.bookkeeper.stream.opening import recover_ledgers, require_ours, with_ends, with_entries
 from tallystick.bookkeeper.stream.owned_list import Edit, ListChange, OwnedList
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.stream.trim import cursor_marks
@@ -261,8 +261,7 @@ def _closed(ended: tuple[StreamLedger, ...], version: Version) -> Edit:
         listed = with_ends(info, ended)
         if info.terminated is not None:
             return ListChange(replace(info, ledgers=listed))
-        empty = tuple([each.ledger for each in listed if not each.entries])
-        kept = tuple([each for each in listed if each.entries])
+        kept, empty = with_entries(listed)
         return ListChange(with_gone(info, replace(info, ledgers=kept), ended, version), empty)
 
     return edit

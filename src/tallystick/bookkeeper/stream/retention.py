@@ -7,6 +7,7 @@ many bytes without it. The newest one always stays.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import islice
 
 from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
@@ -17,7 +18,7 @@ DEDUPLICATION = "pulsar.dedup"  # a cursor that keeps state, and holds nothing
 
 def trimmable(info: StreamInfo, marks: Collection[Position], settings: StreamSettings, now_ms: int) -> list[LedgerId]:
     """Returns the ledgers to delete, from the first on. ``marks``: how far the durable cursors have acknowledged."""
-    total = sum(ledger.size for ledger in info.ledgers)
+    total = 0 if settings.retention_bytes == UNLIMITED else sum(ledger.size for ledger in info.ledgers)
     before, dropped = 0, list[LedgerId]()
     for ledger in _unneeded(info, min(marks, default=None)):
         before += ledger.size
@@ -31,7 +32,7 @@ def trimmable(info: StreamInfo, marks: Collection[Position], settings: StreamSet
 
 def _unneeded(info: StreamInfo, mark: Position | None) -> Iterator[StreamLedger]:
     """Yields the closed ledgers at the front all of whose entries are acknowledged by every cursor."""
-    for ledger in info.ledgers[:-1]:
+    for ledger in islice(info.ledgers, max(len(info.ledgers) - 1, 0)):
         needed = mark is not None and mark < Position(ledger.ledger, ledger.entries - 1)
         # What was moved to another storage is Pulsar's to delete there.
         if needed or not ledger.is_closed or ledger.offload:

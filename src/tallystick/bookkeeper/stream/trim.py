@@ -16,6 +16,7 @@ from tallystick.bookkeeper.stream.list_front import with_gone
 from tallystick.bookkeeper.stream.owned_list import Edit, ListChange, OwnedList
 from tallystick.bookkeeper.stream.retention import DEDUPLICATION, trimmable
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.wire.ledger_runs import changed, find, ids_of
 from tallystick.bookkeeper.wire.managed_ledgers import cursor_state_decoding
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorState, Position, StreamInfo
 from tallystick.bookkeeper.wire.values import LedgerId
@@ -49,7 +50,8 @@ async def trim_stream(
         part = await _droppable(context, stream, stored_list, settings, give_way)
         if not part:
             break
-        last = next(each for each in stored_list.info.ledgers if each.ledger == part[-1])
+        last = find(stored_list.info.ledgers, part[-1])
+        assert last is not None, "it was listed just now"
         await keep(Position(last.ledger, last.entries - 1))
         begun = await stored_list.begin()
         again = await _droppable(context, stream, stored_list, settings, give_way)  # as cursors may have moved
@@ -116,8 +118,7 @@ def without(dropped: Collection[LedgerId]) -> Edit:
     ledgers = frozenset(dropped)
 
     def edit(info: StreamInfo) -> ListChange:
-        gone = tuple([each.ledger for each in info.ledgers if each.ledger in ledgers])
-        kept = tuple([each for each in info.ledgers if each.ledger not in ledgers])
-        return ListChange(with_gone(info, replace(info, ledgers=kept)), gone)
+        gone = tuple(sorted(ids_of(info.ledgers) & ledgers))
+        return ListChange(with_gone(info, replace(info, ledgers=changed(info.ledgers, dict.fromkeys(gone)))), gone)
 
     return edit

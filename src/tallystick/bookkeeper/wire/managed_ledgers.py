@@ -115,6 +115,13 @@ def decode_stream(data: bytes, *, where: str) -> StreamInfo:
         raise no_list(error, data, where) from error
 
 
+def decoded_ledgers(fields: bytes) -> list[StreamLedger]:
+    """Returns the ledgers of some fields of a list. Raises ValueError, DecodeError."""
+    message = _parsed(ManagedLedgerInfo, fields)
+    has_unknown = _has_unknown(message)
+    return [_from_ledger(each, has_unknown) for each in message.ledgerInfo]
+
+
 def in_order(ledgers: Sequence[StreamLedger]) -> tuple[StreamLedger, ...]:
     """Returns them sorted, as Pulsar does. Raises ValueError if one is there twice."""
     ids = [each.ledger for each in ledgers]

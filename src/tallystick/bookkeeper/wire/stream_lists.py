@@ -1,24 +1,27 @@
 """A long list of ledgers is decoded and encoded in steps, and again only where it changed.
 
 The list is one message of protobuf, whose ledgers are one field each, so any run of whole fields is a message of its
-own. Runs of ledgers are kept with what they say. An owner appends to a list and changes its last ledger, and retention
-cuts its front: all other runs are found again, by their bytes or by their ledgers, and what is new is worked on.
+own. An owner appends to a list and changes its last ledger, and retention cuts its front: all other runs of the list
+before are found again by their bytes. What is new is judged here, all of it, and most of it is decoded when somebody
+asks for it (``ledger_runs``).
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
-from typing import NamedTuple
+from itertools import pairwise
 
 from google.protobuf.message import DecodeError
 
 from tallystick.bookkeeper.wire.compression import Compression
+from tallystick.bookkeeper.wire.ledger_runs import RUN_LEDGERS, LedgerList, LedgerRun, PlainLedgers, listing
 from tallystick.bookkeeper.wire.managed_ledgers import (
     COMPRESSED_BEYOND,
     compressed_front,
     decode_stream,
+    decoded_ledgers,
     encode_stream,
     in_order,
     no_list,
@@ -27,150 +30,102 @@ from tallystick.bookkeeper.wire.managed_ledgers import (
     readable,
 )
 from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
-from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.bookkeeper.wire.streams_pb2 import StoredLedgers
 from tallystick.codec.steps import Steps
 
-RUN_LEDGERS = 256  # decoded or encoded in one step: less than a millisecond
-FIELDS_A_STEP = 2048  # passed over in one step
-COMPRESSED_A_STEP = 1 << 17  # bytes
+CUT_RUNS = 3  # at the front of the list before, one of which the list has still
 
-_LEDGER_TAG = 0x0A  # ManagedLedgerInfo.ledgerInfo, with a length
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # the last three bits of a tag
+_ZLIB_BEGIN = b"\x78\x5e"  # RFC 1950: deflated, a window of 32 KiB, made fast
 
 
-class _Run(NamedTuple):
-    data: bytes
-    ledgers: tuple[StreamLedger, ...]
-
-
-class ListCodec:
-    """Decodes and encodes the list of one stream, each time that it has changed. One call at a time."""
-
-    __slots__ = ("_runs",)
-
-    def __init__(self) -> None:
-        self._runs: tuple[_Run, ...] = ()  # of the list as it was seen last, if that is long
-
-    # -- from bytes ---------------------------------------------------------------------------------------------------
-
-    def decoding(self, data: bytes, *, where: str) -> Steps[StreamInfo]:
-        """Returns at the end what ``decode_stream`` does. Raises MetadataError as that does."""
-        try:
-            plain = plain_bytes(data)
-            if len(plain) <= COMPRESSED_BEYOND:
-                self._runs = ()
-                return decode_stream(data, where=where)
-            runs, rest = yield from self._split(plain, where)
-        except (ValueError, IndexError, DecodeError):  # damaged, or of a kind that nobody writes
-            return decode_stream(data, where=where)
-        try:
-            ledgers = tuple(chain.from_iterable(run.ledgers for run in runs))
-            if any(before.ledgers[-1].ledger >= after.ledgers[0].ledger for before, after in pairwise(runs)):
-                ledgers = in_order(ledgers)
-        except ValueError as error:
-            raise no_list(error, data, where) from error
-        self._runs = tuple(runs)
-        return replace(decode_stream(rest, where=where), ledgers=ledgers)
-
-    def _split(self, plain: bytes, where: str) -> Steps[tuple[list[_Run], bytes]]:
-        """Returns the runs of ledgers, and all fields that are none."""
-        by_first = {run.data[: _field_end(run.data, 0)]: run for run in self._runs}
-        runs: list[_Run] = []
-        rest: list[bytes] = []
-        begin = at = ledgers = passed = 0  # so many ledgers from ``begin`` to ``at`` are not decoded yet
-        while at < len(plain):
-            end = _field_end(plain, at)
-            known = by_first.get(plain[at:end])
-            if known is not None and plain.startswith(known.data, at):
-                end = at + len(known.data)
-                runs += [*_decoded(plain[begin:at], where), known]
-            elif plain[at] != _LEDGER_TAG:
-                runs += _decoded(plain[begin:at], where)
-                rest.append(plain[at:end])
-            elif ledgers + 1 < RUN_LEDGERS:
-                ledgers, at = ledgers + 1, end
-                continue
-            else:
-                runs += _decoded(plain[begin:end], where)
-                yield
-            begin = at = end
-            ledgers, passed = 0, passed + 1
-            if passed % FIELDS_A_STEP == 0:
-                yield
-        return [*runs, *_decoded(plain[begin:], where)], b"".join(rest)
-
-    # -- to bytes -----------------------------------------------------------------------------------------------------
-
-    def encoding(self, info: StreamInfo) -> Steps[bytes]:
-        """Returns at the end what ``encode_stream`` does, compressed by ZLIB. Raises UsageError as that does."""
-        if len(info.ledgers) <= RUN_LEDGERS:
-            self._runs = ()
-            return encode_stream(info)
-        known = {run.ledgers[0].ledger: run for run in self._runs if run.ledgers}
-        runs: list[_Run] = []
-        at = 0
-        while at < len(info.ledgers):
-            run = known.get(info.ledgers[at].ledger)
-            if run is None or info.ledgers[at : at + len(run.ledgers)] != run.ledgers:
-                run = _encoded(info.ledgers[at : _next_known(info.ledgers, at, known)])
-                yield
-            runs.append(run)
-            at += len(run.ledgers)
-        self._runs = tuple(runs)
-        plain = readable(b"".join([*(run.data for run in runs), plain_stream(replace(info, ledgers=()))]))
+def list_decoding(data: bytes, *, where: str, known: Sequence[StreamLedger] = ()) -> Steps[StreamInfo]:
+    """Returns at the end what ``decode_stream`` does. Raises MetadataError as that does. ``known`` are the ledgers of
+    the list as it was before."""
+    try:
+        plain = plain_bytes(data)
         if len(plain) <= COMPRESSED_BEYOND:
-            return plain
-        return compressed_front(len(plain), Compression.ZLIB) + (yield from _deflated(plain))
+            return decode_stream(data, where=where)
+        ledgers, rest = yield from _decoding(plain, known)
+    except DecodeError:
+        return decode_stream(data, where=where)  # which says what is wrong, as soon as it begins
+    except (ValueError, TypeError) as error:
+        raise no_list(error, data, where) from error
+    return replace(decode_stream(rest, where=where), ledgers=ledgers)
 
 
-def _encoded(ledgers: tuple[StreamLedger, ...]) -> _Run:
-    return _Run(plain_stream(StreamInfo(ledgers)), ledgers)
+def list_encoding(info: StreamInfo) -> Steps[bytes]:
+    """Returns at the end what ``encode_stream`` does, compressed by ZLIB. Raises UsageError as that does."""
+    if len(info.ledgers) <= RUN_LEDGERS:
+        return encode_stream(info)
+    ledgers = yield from listing(info.ledgers)
+    rest = plain_stream(replace(info, ledgers=ledgers.tail))
+    plain = readable(b"".join([*(run.data for run in ledgers.runs), rest]))
+    if len(plain) <= COMPRESSED_BEYOND:
+        return plain
+    blocks = [_ZLIB_BEGIN]
+    for run in ledgers.runs:
+        if not run.is_deflated:
+            yield
+        blocks.append(run.deflated)
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    blocks += [deflate.compress(rest), deflate.flush(), zlib.adler32(plain).to_bytes(4, "big")]
+    return b"".join([compressed_front(len(plain), Compression.ZLIB), *blocks])
 
 
-def _next_known(ledgers: tuple[StreamLedger, ...], at: int, known: dict[LedgerId, _Run]) -> int:
-    """Returns where the run ends that begins there: a new one ends where a known one begins."""
-    end = min(at + RUN_LEDGERS, len(ledgers))
-    return next((index for index in range(at + 1, end) if ledgers[index].ledger in known), end)
+def _decoding(plain: bytes, known: Sequence[StreamLedger]) -> Steps[tuple[Sequence[StreamLedger], bytes]]:
+    """Returns the ledgers, and all fields that are none."""
+    front, kept, back = _known(plain, known)
+    records, front_rest = _split(front)
+    runs = [*(yield from _runs(records)), *kept]
+    records, back_rest = _split(back)
+    # The newest ledger is open, and the run before it is mostly plain.
+    tail = tuple(decoded_ledgers(_fields(records[-1:])))
+    ledgers = LedgerList([*runs, *(yield from _runs(records[:-1]))], tail)
+    ends = [*((run.first, run.last) for run in ledgers.runs), *((each.ledger, each.ledger) for each in tail)]
+    if any(before[1] >= after[0] for before, after in pairwise(ends)) or not all(map(_is_in_order, ledgers.runs)):
+        ledgers = yield from listing(in_order(tuple(ledgers)))
+    return ledgers if len(ledgers) > len(tail) else tail, front_rest + back_rest
 
 
-def _deflated(plain: bytes) -> Steps[bytes]:
-    deflate = zlib.compressobj()
-    parts = []
-    for at in range(0, len(plain), COMPRESSED_A_STEP):
-        parts.append(deflate.compress(plain[at : at + COMPRESSED_A_STEP]))
+def _runs(records: list[bytes]) -> Steps[list[LedgerRun]]:
+    runs = []
+    for at in range(0, len(records), RUN_LEDGERS):
+        some = records[at : at + RUN_LEDGERS]
+        data = _fields(some)
+        runs.append(LedgerRun(data, PlainLedgers.of(some) or tuple(decoded_ledgers(data))))
         yield
-    return b"".join([*parts, deflate.flush()])
+    return runs
 
 
-def _decoded(data: bytes, where: str) -> list[_Run]:
-    return [_Run(data, decode_stream(data, where=where).ledgers)] if data else []
+def _known(plain: bytes, known: Sequence[StreamLedger]) -> tuple[bytes, list[LedgerRun], bytes]:
+    """Returns the runs that are known and there still, and what is before and behind them. If the first of them is
+    found within a field, what is before it is cut off."""
+    runs = known.runs if isinstance(known, LedgerList) else ()
+    for cut, first in enumerate(runs[:CUT_RUNS]):
+        begin = end = plain.find(first.data)
+        if begin >= 0:
+            kept = []
+            for run in runs[cut:]:
+                # A short one at the end grows: else there would be ever more of them.
+                if not plain.startswith(run.data, end) or (run is runs[-1] and len(run.ledgers) < RUN_LEDGERS):
+                    break
+                kept.append(run)
+                end += len(run.data)
+            return plain[:begin], kept, plain[end:]
+    return b"", [], plain
 
 
-def _field_end(data: bytes, at: int) -> int:
-    """Returns where the field that begins there ends. Raises ValueError, IndexError for what is none."""
-    tag, at = _varint(data, at)
-    kind = tag & 7
-    if kind == _LENGTH:
-        length, at = _varint(data, at)
-        at += length
-    elif kind == _VARINT:
-        at = _varint(data, at)[1]
-    elif kind in (_FIXED32, _FIXED64):
-        at += 4 if kind == _FIXED32 else 8
-    else:
-        raise ValueError("this is no field")
-    if at > len(data):
-        raise ValueError("it is cut off")
-    return at
+def _split(plain: bytes) -> tuple[list[bytes], bytes]:
+    """Returns the ledgers, and all other fields. Raises DecodeError."""
+    stored = StoredLedgers.FromString(plain)
+    records = list(stored.ledgerInfo)
+    stored.ClearField("ledgerInfo")
+    return records, stored.SerializeToString()
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a number and where it ends."""
-    number = shift = 0
-    while shift < 70:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
-    raise ValueError("a number is too long")
+def _fields(records: list[bytes]) -> bytes:
+    return StoredLedgers(ledgerInfo=records).SerializeToString()
+
+
+def _is_in_order(run: LedgerRun) -> bool:
+    return run.is_plain or all(before.ledger < after.ledger for before, after in pairwise(run.ledgers))

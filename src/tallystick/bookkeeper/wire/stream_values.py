@@ -7,7 +7,7 @@ messages, each message has the entry's position and an index.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -77,7 +77,7 @@ class StreamLedger(NamedTuple):
 class StreamInfo:
     """What is stored of a stream (ManagedLedgerInfo): its ledgers, ids ascending. Empty for one that was just made."""
 
-    ledgers: tuple[StreamLedger, ...] = ()
+    ledgers: Sequence[StreamLedger] = ()  # a tuple, or a LedgerList if there are many
     terminated: Position | None = None  # the last position, once the stream takes no more
     properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
     unknown: bytes = b""

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tallystick/bookkeeper/wire/streams.proto\x12\ntallystick\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\"\n\x0eOffloadContext\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\xcc\x02\n\x11ManagedLedgerInfo\x12<\n\nledgerInfo\x18\x01 \x03(\x0b\x32(.tallystick.ManagedLedgerInfo.LedgerInfo\x12:\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32\x1e.tallystick.NestedPositionInfo\x12(\n\nproperties\x18\x03 \x03(\x0b\x32\x14.tallystick.KeyValue\x1a\x92\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x16\n\x0eoffloadContext\x18\x05 \x01(\x0c\x12(\n\nproperties\x18\x06 \x03(\x0b\x32\x14.tallystick.KeyValue\"|\n\x0cMessageRange\x12\x35\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32\x1e.tallystick.NestedPositionInfo\x12\x35\n\rupperEndpoint\x18\x02 \x02(\x0b\x32\x1e.tallystick.NestedPositionInfo\"d\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x30\n\x08position\x18\x01 \x02(\x0b\x32\x1e.tallystick.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"\xaf\x02\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12;\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32\x18.tallystick.MessageRange\x12,\n\nproperties\x18\x04 \x03(\x0b\x32\x18.tallystick.LongProperty\x12P\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32).tallystick.BatchedEntryDeletionIndexInfo\x12?\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32\x17.tallystick.LongListMap\"\xea\x02\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12;\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32\x18.tallystick.MessageRange\x12,\n\nproperties\x18\x05 \x03(\x0b\x32\x18.tallystick.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12P\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32).tallystick.BatchedEntryDeletionIndexInfo\x12\x34\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32\x1a.tallystick.StringProperty\"C\n\x0e\x43ompressedInfo\x12\x17\n\x0f\x63ompressionType\x18\x01 \x02(\x05\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05\"\x9e\x04\n\x0fMessageMetadata\x12\x15\n\rproducer_name\x18\x01 \x02(\t\x12\x13\n\x0bsequence_id\x18\x02 \x02(\x04\x12\x14\n\x0cpublish_time\x18\x03 \x02(\x04\x12(\n\nproperties\x18\x04 \x03(\x0b\x32\x14.tallystick.KeyValue\x12\x15\n\rpartition_key\x18\x06 \x01(\t\x12\x13\n\x0b\x63ompression\x18\x08 \x01(\x05\x12\x19\n\x11uncompressed_size\x18\t \x01(\r\x12\x1d\n\x15num_messages_in_batch\x18\x0b \x01(\x05\x12\x12\n\nevent_time\x18\x0c \x01(\x04\x12\x17\n\x0f\x65ncryption_keys\x18\r \x03(\x0c\x12\x16\n\x0eschema_version\x18\x10 \x01(\x0c\x12!\n\x19partition_key_b64_encoded\x18\x11 \x01(\x08\x12\x14\n\x0cordering_key\x18\x12 \x01(\x0c\x12\x13\n\x0bmarker_type\x18\x14 \x01(\x05\x12\x1b\n\x13highest_sequence_id\x18\x18 \x01(\x04\x12\x12\n\nnull_value\x18\x19 \x01(\x08\x12\x0c\n\x04uuid\x18\x1a \x01(\t\x12\x1b\n\x13num_chunks_from_msg\x18\x1b \x01(\x05\x12\x1c\n\x14total_chunk_msg_size\x18\x1c \x01(\x05\x12\x10\n\x08\x63hunk_id\x18\x1d \x01(\x05\x12\x1a\n\x12null_partition_key\x18\x1e \x01(\x08\"\x97\x02\n\x15SingleMessageMetadata\x12(\n\nproperties\x18\x01 \x03(\x0b\x32\x14.tallystick.KeyValue\x12\x15\n\rpartition_key\x18\x02 \x01(\t\x12\x14\n\x0cpayload_size\x18\x03 \x02(\x05\x12\x15\n\rcompacted_out\x18\x04 \x01(\x08\x12\x12\n\nevent_time\x18\x05 \x01(\x04\x12!\n\x19partition_key_b64_encoded\x18\x06 \x01(\x08\x12\x14\n\x0cordering_key\x18\x07 \x01(\x0c\x12\x13\n\x0bsequence_id\x18\x08 \x01(\x04\x12\x12\n\nnull_value\x18\t \x01(\x08\x12\x1a\n\x12null_partition_key\x18\n \x01(\x08\">\n\x13\x42rokerEntryMetadata\x12\x18\n\x10\x62roker_timestamp\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tallystick/bookkeeper/wire/streams.proto\x12\ntallystick\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\"\n\x0eOffloadContext\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\xcc\x02\n\x11ManagedLedgerInfo\x12<\n\nledgerInfo\x18\x01 \x03(\x0b\x32(.tallystick.ManagedLedgerInfo.LedgerInfo\x12:\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32\x1e.tallystick.NestedPositionInfo\x12(\n\nproperties\x18\x03 \x03(\x0b\x32\x14.tallystick.KeyValue\x1a\x92\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x16\n\x0eoffloadContext\x18\x05 \x01(\x0c\x12(\n\nproperties\x18\x06 \x03(\x0b\x32\x14.tallystick.KeyValue\"#\n\rStoredLedgers\x12\x12\n\nledgerInfo\x18\x01 \x03(\x0c\"S\n\rLedgerNumbers\x12\x10\n\x08ledgerId\x18\x01 \x03(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x03(\x03\x12\x0c\n\x04size\x18\x03 \x03(\x03\x12\x11\n\ttimestamp\x18\x04 \x03(\x03\"|\n\x0cMessageRange\x12\x35\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32\x1e.tallystick.NestedPositionInfo\x12\x35\n\rupperEndpoint\x18\x02 \x02(\x0b\x32\x1e.tallystick.NestedPositionInfo\"d\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x30\n\x08position\x18\x01 \x02(\x0b\x32\x1e.tallystick.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"\xaf\x02\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12;\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32\x18.tallystick.MessageRange\x12,\n\nproperties\x18\x04 \x03(\x0b\x32\x18.tallystick.LongProperty\x12P\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32).tallystick.BatchedEntryDeletionIndexInfo\x12?\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32\x17.tallystick.LongListMap\"\xea\x02\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12;\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32\x18.tallystick.MessageRange\x12,\n\nproperties\x18\x05 \x03(\x0b\x32\x18.tallystick.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12P\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32).tallystick.BatchedEntryDeletionIndexInfo\x12\x34\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32\x1a.tallystick.StringProperty\"C\n\x0e\x43ompressedInfo\x12\x17\n\x0f\x63ompressionType\x18\x01 \x02(\x05\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05\"\x9e\x04\n\x0fMessageMetadata\x12\x15\n\rproducer_name\x18\x01 \x02(\t\x12\x13\n\x0bsequence_id\x18\x02 \x02(\x04\x12\x14\n\x0cpublish_time\x18\x03 \x02(\x04\x12(\n\nproperties\x18\x04 \x03(\x0b\x32\x14.tallystick.KeyValue\x12\x15\n\rpartition_key\x18\x06 \x01(\t\x12\x13\n\x0b\x63ompression\x18\x08 \x01(\x05\x12\x19\n\x11uncompressed_size\x18\t \x01(\r\x12\x1d\n\x15num_messages_in_batch\x18\x0b \x01(\x05\x12\x12\n\nevent_time\x18\x0c \x01(\x04\x12\x17\n\x0f\x65ncryption_keys\x18\r \x03(\x0c\x12\x16\n\x0eschema_version\x18\x10 \x01(\x0c\x12!\n\x19partition_key_b64_encoded\x18\x11 \x01(\x08\x12\x14\n\x0cordering_key\x18\x12 \x01(\x0c\x12\x13\n\x0bmarker_type\x18\x14 \x01(\x05\x12\x1b\n\x13highest_sequence_id\x18\x18 \x01(\x04\x12\x12\n\nnull_value\x18\x19 \x01(\x08\x12\x0c\n\x04uuid\x18\x1a \x01(\t\x12\x1b\n\x13num_chunks_from_msg\x18\x1b \x01(\x05\x12\x1c\n\x14total_chunk_msg_size\x18\x1c \x01(\x05\x12\x10\n\x08\x63hunk_id\x18\x1d \x01(\x05\x12\x1a\n\x12null_partition_key\x18\x1e \x01(\x08\"\x97\x02\n\x15SingleMessageMetadata\x12(\n\nproperties\x18\x01 \x03(\x0b\x32\x14.tallystick.KeyValue\x12\x15\n\rpartition_key\x18\x02 \x01(\t\x12\x14\n\x0cpayload_size\x18\x03 \x02(\x05\x12\x15\n\rcompacted_out\x18\x04 \x01(\x08\x12\x12\n\nevent_time\x18\x05 \x01(\x04\x12!\n\x19partition_key_b64_encoded\x18\x06 \x01(\x08\x12\x14\n\x0cordering_key\x18\x07 \x01(\x0c\x12\x13\n\x0bsequence_id\x18\x08 \x01(\x04\x12\x12\n\nnull_value\x18\t \x01(\x08\x12\x1a\n\x12null_partition_key\x18\n \x01(\x08\">\n\x13\x42rokerEntryMetadata\x12\x18\n\x10\x62roker_timestamp\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,26 +41,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MANAGEDLEDGERINFO']._serialized_end=522
   _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=376
   _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=522
-  _globals['_MESSAGERANGE']._serialized_start=524
-  _globals['_MESSAGERANGE']._serialized_end=648
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=650
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=750
-  _globals['_LONGPROPERTY']._serialized_start=752
-  _globals['_LONGPROPERTY']._serialized_end=795
-  _globals['_STRINGPROPERTY']._serialized_start=797
-  _globals['_STRINGPROPERTY']._serialized_end=842
-  _globals['_LONGLISTMAP']._serialized_start=844
-  _globals['_LONGLISTMAP']._serialized_end=886
-  _globals['_POSITIONINFO']._serialized_start=889
-  _globals['_POSITIONINFO']._serialized_end=1192
-  _globals['_MANAGEDCURSORINFO']._serialized_start=1195
-  _globals['_MANAGEDCURSORINFO']._serialized_end=1557
-  _globals['_COMPRESSEDINFO']._serialized_start=1559
-  _globals['_COMPRESSEDINFO']._serialized_end=1626
-  _globals['_MESSAGEMETADATA']._serialized_start=1629
-  _globals['_MESSAGEMETADATA']._serialized_end=2171
-  _globals['_SINGLEMESSAGEMETADATA']._serialized_start=2174
-  _globals['_SINGLEMESSAGEMETADATA']._serialized_end=2453
-  _globals['_BROKERENTRYMETADATA']._serialized_start=2455
-  _globals['_BROKERENTRYMETADATA']._serialized_end=2517
+  _globals['_STOREDLEDGERS']._serialized_start=524
+  _globals['_STOREDLEDGERS']._serialized_end=559
+  _globals['_LEDGERNUMBERS']._serialized_start=561
+  _globals['_LEDGERNUMBERS']._serialized_end=644
+  _globals['_MESSAGERANGE']._serialized_start=646
+  _globals['_MESSAGERANGE']._serialized_end=770
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=772
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=872
+  _globals['_LONGPROPERTY']._serialized_start=874
+  _globals['_LONGPROPERTY']._serialized_end=917
+  _globals['_STRINGPROPERTY']._serialized_start=919
+  _globals['_STRINGPROPERTY']._serialized_end=964
+  _globals['_LONGLISTMAP']._serialized_start=966
+  _globals['_LONGLISTMAP']._serialized_end=1008
+  _globals['_POSITIONINFO']._serialized_start=1011
+  _globals['_POSITIONINFO']._serialized_end=1314
+  _globals['_MANAGEDCURSORINFO']._serialized_start=1317
+  _globals['_MANAGEDCURSORINFO']._serialized_end=1679
+  _globals['_COMPRESSEDINFO']._serialized_start=1681
+  _globals['_COMPRESSEDINFO']._serialized_end=1748
+  _globals['_MESSAGEMETADATA']._serialized_start=1751
+  _globals['_MESSAGEMETADATA']._serialized_end=2293
+  _globals['_SINGLEMESSAGEMETADATA']._serialized_start=2296
+  _globals['_SINGLEMESSAGEMETADATA']._serialized_end=2575
+  _globals['_BROKERENTRYMETADATA']._serialized_start=2577
+  _globals['_BROKERENTRYMETADATA']._serialized_end=2639
 # @@protoc_insertion_point(module_scope)

@@ -52,6 +52,24 @@ class ManagedLedgerInfo(_message.Message):
     properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
     def __init__(self, ledgerInfo: _Optional[_Iterable[_Union[ManagedLedgerInfo.LedgerInfo, _Mapping]]] = ..., terminatedPosition: _Optional[_Union[NestedPositionInfo, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
+class StoredLedgers(_message.Message):
+    __slots__ = ("ledgerInfo",)
+    LEDGERINFO_FIELD_NUMBER: _ClassVar[int]
+    ledgerInfo: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, ledgerInfo: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class LedgerNumbers(_message.Message):
+    __slots__ = ("ledgerId", "entries", "size", "timestamp")
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    ledgerId: _containers.RepeatedScalarFieldContainer[int]
+    entries: _containers.RepeatedScalarFieldContainer[int]
+    size: _containers.RepeatedScalarFieldContainer[int]
+    timestamp: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ledgerId: _Optional[_Iterable[int]] = ..., entries: _Optional[_Iterable[int]] = ..., size: _Optional[_Iterable[int]] = ..., timestamp: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class MessageRange(_message.Message):
     __slots__ = ("lowerEndpoint", "upperEndpoint")
     LOWERENDPOINT_FIELD_NUMBER: _ClassVar[int]

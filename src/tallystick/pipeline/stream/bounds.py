@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
@@ -35,7 +35,7 @@ class StreamExtent:
     """
 
     stream: str
-    ledgers: tuple[StreamLedger, ...]
+    ledgers: Sequence[StreamLedger]
     end: Position
     trimmed: Position = EARLIEST
     end_entry_bytes: int = 0

@@ -19,6 +19,7 @@ from tallystick.bookkeeper.stream.entries import EntryWalk, LedgerGone
 from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.ledger_list import StreamList, count_of
 from tallystick.bookkeeper.stream.search import first_published
+from tallystick.bookkeeper.wire.ledger_runs import changed
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import (
@@ -185,7 +186,7 @@ class StreamFollower:
                     return await self._with_end(extent, start, reader)
                 # Its owner has not said so in the list.
                 counted = listed._replace(entries=count, size=reader.length, timestamp_ms=1, has_counts=True)
-                extent = replace(extent, ledgers=(*extent.ledgers[:index], counted, *extent.ledgers[index + 1 :]))
+                extent = replace(extent, ledgers=changed(extent.ledgers, {listed.ledger: counted}))
             extent = replace(extent, end=Position(listed.ledger, count))
         return extent
 

@@ -24,7 +24,6 @@ from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
 from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger, older_copy
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
 from tallystick.errors import UsageError
 from tallystick.pipeline.checkpoint import batch_offsets
 from tallystick.pipeline.codes import coded
@@ -140,7 +139,7 @@ class _Part:
 
 
 async def _existing(bk: BookKeeper, stream: str) -> None:
-    await read_or_create(bk.stream_context, stream, ListCodec())
+    await read_or_create(bk.stream_context, stream)
 
 
 async def _begun(bk: BookKeeper, options: SinkOptions, ticket: SinkTicket) -> StreamSink:

@@ -15,7 +15,7 @@ from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced
 from tallystick.bookkeeper.stream.splice.list_size import LONG_LIST_BYTES, MOST_LIST_BYTES, require_short
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, record_of, with_record
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.bookkeeper.wire.stream_lists import list_encoding
 from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
 from tallystick.errors import UsageError
 from tallystick.runtime.events import Event, Events
@@ -26,7 +26,7 @@ NAME = "tenant/ns/persistent/sink"
 
 
 def stored_bytes(info: StreamInfo) -> int:
-    encoding = ListCodec().encoding(info)
+    encoding = list_encoding(info)
     while True:
         try:
             next(encoding)

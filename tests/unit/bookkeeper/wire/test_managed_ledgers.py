@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.cursor_bytes import decode_cursor, decode_cursor_state, encode_cursor
 from tallystick.bookkeeper.wire import managed_ledgers as wire
 from tallystick.bookkeeper.wire.compression import Compression, compress
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.bookkeeper.wire.stream_lists import list_decoding, list_encoding
 from tallystick.bookkeeper.wire.stream_values import (
     AckedRange,
     CursorInfo,
@@ -118,14 +118,14 @@ def test_the_longest_list_is_read_and_none_that_is_longer_is_written(
     monkeypatch.setattr(wire, "LONGEST", len(wire.plain_stream(info)))
     data = wire.encode_stream(info, compression=compression)
     assert wire.decode_stream(data, where="") == info
-    assert finished(ListCodec().encoding(info)) == wire.encode_stream(info)
+    assert finished(list_decoding(finished(list_encoding(info)), where="")) == info
     monkeypatch.setattr(wire, "LONGEST", wire.LONGEST - 1)
     with pytest.raises(MetadataError, match=f"{wire.LONGEST} "):
         wire.decode_stream(data, where="")
     with pytest.raises(UsageError, match="too long to be read again"):
         wire.encode_stream(info, compression=compression)
     with pytest.raises(UsageError, match="too long to be read again"):
-        finished(ListCodec().encoding(info))
+        finished(list_encoding(info))
 
 
 def test_an_offload_is_kept_as_it_is() -> None:

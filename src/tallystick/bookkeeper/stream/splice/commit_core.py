@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, is_sink, record_of, with_record
+from tallystick.bookkeeper.wire.ledger_runs import joined
 from tallystick.bookkeeper.wire.stream_values import NO_LEDGER, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import CheckpointLost, StreamFenced, StreamOwned, StreamTerminated
@@ -126,5 +127,5 @@ def spliced(info: StreamInfo, batch: Batch, now_ms: int) -> StreamInfo:
     added = [StreamLedger(each.ledger, each.entries, each.size, now_ms) for each in sorted(batch.ledgers)]
     before = record_of(info, batch.application)
     assert before is not None, "it has begun"
-    listed = replace(info, ledgers=(*info.ledgers, *added))
+    listed = replace(info, ledgers=joined(info.ledgers, added))
     return with_record(listed, batch.application, replace(before, batch=batch.number, offsets=batch.offsets))

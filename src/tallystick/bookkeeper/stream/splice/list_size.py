@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystick.bookkeeper.stream.context import StreamContext
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.bookkeeper.wire.stream_lists import list_encoding
 from tallystick.bookkeeper.wire.stream_values import StreamInfo
 from tallystick.errors import UsageError
 from tallystick.runtime.turn_steps import in_turns
@@ -14,7 +14,7 @@ LONG_LIST_BYTES = MOST_LIST_BYTES // 2  # from here on each commit says so
 
 async def require_short(context: StreamContext, stream: str, info: StreamInfo) -> None:
     """Raises UsageError for a list that is too long to be stored, and says so of one that soon will be."""
-    size = len(await in_turns(ListCodec().encoding(info)))
+    size = len(await in_turns(list_encoding(info)))
     if size > MOST_LIST_BYTES:
         raise UsageError(
             "the list of this stream is too long for another commit or application: let retention delete what is "

@@ -19,13 +19,20 @@ from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.list_front import with_gone
 from tallystick.bookkeeper.stream.marks import make_ledger
 from tallystick.bookkeeper.stream.numbers import save_numbers
-from tallystick.bookkeeper.stream.opening import read_or_create, recover_ledgers, require_ours, unlisted, with_ends
+from tallystick.bookkeeper.stream.opening import (
+    read_or_create,
+    recover_ledgers,
+    require_ours,
+    unlisted,
+    with_ends,
+    with_entries,
+)
 from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
 from tallystick.bookkeeper.stream.splice.commit_core import require_same_query, require_same_run, require_sink
 from tallystick.bookkeeper.stream.splice.list_size import require_short
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, is_sink, record_of, with_record
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
+from tallystick.bookkeeper.wire.ledger_runs import joined
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import MetadataUncertain, StreamFenced
@@ -37,7 +44,7 @@ async def open_sink(context: StreamContext, ticket: SinkTicket, *, switch: bool)
     StreamTerminated, RecoveryIncomplete, Unavailable, MetadataError."""
     stream, application = ticket.stream, ticket.application
     while True:
-        stored = await read_or_create(context, stream, ListCodec())
+        stored = await read_or_create(context, stream)
         if switch and stored.value.ledgers and not is_sink(stored.value):
             await _switch(context, ticket)
             continue
@@ -73,12 +80,12 @@ async def _switch(context: StreamContext, ticket: SinkTicket) -> None:
         noted = await context.catalog.going(stream)
         recovered = await recover_ledgers(context, stream, stored.value)
         ended = with_ends(stored.value, recovered)
-        dropped, newest = [each.ledger for each in ended if not each.entries], ended[-1].ledger
-        last_id = await _empty_ledger(context, ticket, newest, lease.before)
-        ledgers = *[each for each in ended if each.entries], StreamLedger(last_id, 0, 0, clock.wall_ms())
+        kept, dropped = with_entries(ended)
+        last_id = await _empty_ledger(context, ticket, ended[-1].ledger, lease.before)
+        ledgers = joined(kept, [StreamLedger(last_id, 0, 0, clock.wall_ms())])
         info = as_sink(with_gone(stored.value, replace(stored.value, ledgers=ledgers), recovered, stored.version))
         # Those of an owner that died: what sinks trim is not read any more.
-        last = max((Position(each.ledger, each.entries - 1) for each in ended if each.entries), default=EARLIEST)
+        last = Position(kept[-1].ledger, kept[-1].entries - 1) if kept else EARLIEST
         await save_numbers(context, stream, lease, last)
         if await _stored(context, stream, info, stored, noted=dropped, settled=[last_id]):
             context.deletions.add(stream, unlisted([*noted, *dropped], info))

@@ -8,7 +8,7 @@ again; a response that was lost is found there, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.metadata.driver import Versioned
@@ -21,8 +21,8 @@ from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger
 from tallystick.bookkeeper.stream.splice.list_size import require_short
 from tallystick.bookkeeper.stream.splice.sweep import sweep
 from tallystick.bookkeeper.stream.trim import trim_stream
-from tallystick.bookkeeper.wire.stream_lists import ListCodec
-from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo
+from tallystick.bookkeeper.wire.ledger_runs import find
+from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import LedgerClosed, LedgerError, MetadataUncertain, NoSuchLedger, StreamFenced, UsageError
 from tallystick.runtime.arguments import optional, whole
@@ -46,7 +46,7 @@ class StreamSink:
         """``batch``: the last one that was committed; ``creation``: which of all streams of the name it is."""
         self._ticket, self._batch = ticket, batch
         self._context, self._creation = context, creation
-        self._codec = ListCodec()
+        self._known: Sequence[StreamLedger] = ()
 
     def __repr__(self) -> str:
         ticket = self.ticket
@@ -113,7 +113,7 @@ class StreamSink:
         settings = self.ticket.settings
         if not settings.has_retention:
             return []
-        stored_list = OwnedList(self._context.catalog, self.stream, await self._read(), self._codec)
+        stored_list = OwnedList(self._context.catalog, self.stream, await self._read())
         try:
             return await trim_stream(
                 self._context, self.stream, stored_list, settings, keep=_keeps_nothing, give_way=_gives_way_to_nobody
@@ -122,9 +122,10 @@ class StreamSink:
             return []  # another application committed just now: there is a next time
 
     async def _read(self) -> Versioned[StreamInfo]:
-        stored = await self._context.catalog.read(self.stream, synced=True, codec=self._codec)
+        stored = await self._context.catalog.read(self.stream, synced=True, known=self._known)
         if stored.creation != self._creation:
             raise StreamFenced("this stream was deleted, and made anew", stream=self.stream)
+        self._known = stored.value.ledgers
         return stored
 
     async def _require_closed(self, written: WrittenLedger) -> None:
@@ -172,7 +173,7 @@ class StreamSink:
                 return False
         settled = [each.ledger for each in batch.ledgers]
         try:
-            await catalog.write(stream, info, stored.version, settled=settled, begun=begun, codec=self._codec)
+            await catalog.write(stream, info, stored.version, settled=settled, begun=begun)
         except (ChangeOvertaken, MetadataUncertain):
             return False
         except StreamFenced:
@@ -206,8 +207,8 @@ def open_attempt(context: StreamContext, ticket: SinkTicket, batch: int, partiti
 
 def _found(info: StreamInfo, batch: Batch) -> Committed:
     """Returns what a commit of a stored batch did: the response of its write may have been lost."""
-    ledgers, listed = tuple(sorted(each.ledger for each in batch.ledgers)), {each.ledger for each in info.ledgers}
-    is_this_one = bool(ledgers) and listed.issuperset(ledgers)
+    ledgers = tuple(sorted(each.ledger for each in batch.ledgers))
+    is_this_one = bool(ledgers) and all(find(info.ledgers, each) is not None for each in ledgers)
     return Committed(ledgers if is_this_one else (), was_stored=not is_this_one)
 
 

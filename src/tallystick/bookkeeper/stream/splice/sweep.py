@@ -12,6 +12,7 @@ from tallystick.bookkeeper.stream.catalog import CONDEMNED
 from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.splice.attempt_note import can_be_committed, decode_note
 from tallystick.bookkeeper.stream.splice.record import SinkRecord, applications, is_sink
+from tallystick.bookkeeper.wire.ledger_runs import find
 from tallystick.bookkeeper.wire.values import LedgerId
 
 NO_WORDS = b""  # of a ledger that retention dropped, or an owner made
@@ -28,8 +29,10 @@ async def sweep(context: StreamContext, stream: str) -> list[LedgerId]:
     info = (await context.catalog.read(stream, synced=True)).value
     if not is_sink(info):
         return []
-    records, listed = applications(info), {each.ledger for each in info.ledgers}
-    dead_ledgers = [ledger for ledger, words in notes if ledger not in listed and _is_dead(words, records)]
+    records = applications(info)
+    dead_ledgers = [
+        ledger for ledger, words in notes if find(info.ledgers, ledger) is None and _is_dead(words, records)
+    ]
     if dead_ledgers:
         await context.deletions.delete(stream, dead_ledgers)
         context.context.events.emit("sink swept", stream=stream, ledgers=len(dead_ledgers))
