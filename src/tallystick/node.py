@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from tallystick.bookkeeper.bookie.config import BookieSettings
     from tallystick.bookkeeper.bookie.limbo_bookie import LimboBookie
     from tallystick.bookkeeper.bookie.own_copies import OwnCopies
+    from tallystick.bookkeeper.bookie.surplus import SurplusCopies
     from tallystick.bookkeeper.repair.autorecovery import AutoRecovery
     from tallystick.bookkeeper.repair.keys import AutoRecoverySettings
     from tallystick.bookkeeper.repair.settings import RepairSettings
+    from tallystick.bookkeeper.wire.values import LedgerId
     from tallystick.rocketmq.broker.settings import BrokerSettings
     from tallystick.rocketmq.nameserver.settings import NameServerSettings
     from tallystick.runtime.pace import Pace
@@ -117,7 +119,7 @@ async def _bookie(settings: BookieSettings, repair: RepairSettings | None, outsi
 
     if not settings.keep_alive:
         outside = without_keep_alive(outside)
-    bookie = await start_bookie(settings, outside, fill=_fill, mend=_mend, rejoin=rejoin)
+    bookie = await start_bookie(settings, outside, fill=_fill, mend=_mend, shed=_shed, rejoin=rejoin)
     http = f" http={_host_port(bookie.http_address)}" if bookie.http_address else ""
     ready = f"ready bookie={bookie.id} address={_host_port(bookie.address)}{http}"
     if repair is None:
@@ -170,6 +172,13 @@ async def _mend(own: OwnCopies) -> None:
     from tallystick.bookkeeper.repair.mend import mend
 
     await mend(own)
+
+
+async def _shed(own: SurplusCopies, ledgers: Sequence[LedgerId]) -> Sequence[LedgerId]:
+    """Load the ledgers' client only where a bookie has copies that others have instead."""
+    from tallystick.bookkeeper.repair.surplus import shed
+
+    return await shed(own, ledgers)
 
 
 async def _autorecovery(settings: AutoRecoverySettings, outside: Outside) -> Server:

@@ -15,7 +15,14 @@ from tallystick.bookkeeper.bookie.check import CheckReport, check_bookie
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.bookie.drains import DrainFile
-from tallystick.bookkeeper.bookie.listing import DAMAGED, DELETIONS_WAITING, DRAINED, LEDGERS_AHEAD, SCRUB
+from tallystick.bookkeeper.bookie.listing import (
+    DAMAGED,
+    DELETIONS_WAITING,
+    DRAINED,
+    LEDGERS_AHEAD,
+    SCRUB,
+    SURPLUS_WAITING,
+)
 from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
@@ -120,6 +127,11 @@ class BookieDetails:
     def deletions_waiting(self) -> int:
         """How many ledgers wait because so many at once lack in the metadata; 0 also when the bookie is down."""
         return self.bookie.number(DELETIONS_WAITING)
+
+    @property
+    def surplus_waiting(self) -> int:
+        """How many ledgers wait of which others have what it has, so many at once; 0 also when the bookie is down."""
+        return self.bookie.number(SURPLUS_WAITING)
 
 
 async def list_bookies(driver: MetadataDriver) -> list[BookieStatus]:

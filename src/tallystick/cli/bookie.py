@@ -107,6 +107,8 @@ def info(
         row["drained"] = True
     if details.deletions_waiting:
         row["deletions_waiting"] = details.deletions_waiting
+    if details.surplus_waiting:
+        row["surplus_waiting"] = details.surplus_waiting
     if details.bookie.ledgers_ahead:
         row["ledgers_ahead"] = details.bookie.ledgers_ahead
     if details.bookie.ledgers_in_limbo:

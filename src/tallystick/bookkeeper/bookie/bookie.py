@@ -14,6 +14,7 @@ registration that is still listed, without waiting for the old session to end.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
@@ -45,7 +46,9 @@ from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.scrubber import Scrubber
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.bookie.surplus import SURPLUS_FILE, Shed, SurplusCopies
 from tallystick.bookkeeper.bookie.upkeep import BookieUpkeep
+from tallystick.bookkeeper.bookie.waiting_deletions import WaitingFile
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.registration import LIMBO
@@ -68,16 +71,18 @@ async def start_bookie(
     *,
     fill: Fill | None = None,
     mend: Mend | None = None,
+    shed: Shed | None = None,
     rejoin: bool = False,
 ) -> Bookie:
     """Start a bookie: it is registered and serves; ``stop`` it. ``connect`` opens the metadata that the settings name.
 
     ``rejoin``: its disk is empty, or older than what it acknowledged: all its ledgers are in limbo until ``fill`` has
-    fetched what lacks. Without one they stay so. ``mend`` makes entries good that cannot be read, from other replicas.
+    fetched what lacks. Without one they stay so. ``mend`` makes entries good that cannot be read, from other replicas;
+    ``shed`` drops copies that others have instead.
 
     Raises UsageError (settings, folder in use, port), InvalidCookie, StorageError, MetadataError.
     """
-    bookie = Bookie(settings, outside, storage or StorageSettings(), connect, fill, mend)
+    bookie = Bookie(settings, outside, storage or StorageSettings(), connect, fill, mend, shed)
     try:
         await bookie._start(rejoin=rejoin)
     except BaseException:
@@ -98,9 +103,10 @@ class Bookie:
         connect: Connect,
         fill: Fill | None,
         mend: Mend | None = None,
+        shed: Shed | None = None,
     ) -> None:
         self._settings, self._outside, self._storage_settings = settings, outside, storage_settings
-        self._connect, self._fill, self._mend = connect, fill, mend
+        self._connect, self._fill, self._mend, self._shed = connect, fill, mend, shed
         self.repair_pace = Pace(outside.clock, settings.fill_bytes_per_s)  # of all that its process fetches for repair
         self._addresses = addresses_of(settings)
         self._stack = AsyncExitStack()  # what to undo, newest first
@@ -117,6 +123,7 @@ class Bookie:
             any_full=settings.read_only_when_any_full,
         )
         self.scrubber: Scrubber | None = None
+        self.surplus: SurplusCopies | None = None
         self._peers: Handshakes | None = None
         self._drain = DrainFile(outside.disk, settings.home)
         self._recent = RecentAdds()
@@ -178,6 +185,9 @@ class Bookie:
             self._begin(self.scrubber.run())
         if self._mend is not None:
             self._begin(self._mend(self._copies(OwnCopies)))
+        if self._shed is not None and settings.surplus_wait_s:
+            self.surplus = self._open_surplus(listing)
+            self._begin(self.surplus.rounds(self._shed))
 
     async def _say_the_end(self, progress: ProgressRecord) -> None:
         """Say how far the disk is when nothing is written to it any more."""
@@ -188,19 +198,21 @@ class Bookie:
         worker = self._outside.workers("tally-fill")
         self._task_workers.append(worker)
         return kind(
-            self.id,
-            self.driver,
-            self._outside,
-            instance=self._instance,
-            pace=self.repair_pace,
-            storage=self.storage,
-            service=self._service,
-            committer=self.committer,
-            worker=worker,
-            counts=self.counts,
-            look_at=self.looks.look_at,
-            changed=self._show_limbo,
-        )
+            self.id, self.driver, self._outside, instance=self._instance, pace=self.repair_pace, storage=self.storage,
+            service=self._service, committer=self.committer, worker=worker, counts=self.counts,
+            look_at=self.looks.look_at, changed=self._show_limbo,
+        )  # fmt: skip
+
+    def _open_surplus(self, listing: Listing) -> SurplusCopies:
+        settings = self._settings
+        surplus, wait_s = self._copies(SurplusCopies), settings.surplus_wait_s
+        path = os.path.join(folder_of(settings.home), SURPLUS_FILE)
+        surplus.begin(
+            GarbageRules.of(settings, wait_s), wait_s, WaitingFile(self._outside.disk, path),
+            drop=self.upkeep.drop_copies, save=self.upkeep.save, report=listing.surplus_waits,
+        )  # fmt: skip
+        self.collection.ordered = surplus.ordered
+        return surplus
 
     def _open_scrubber(self) -> Scrubber:
         worker = self._outside.workers("tally-scrub")
@@ -297,26 +309,12 @@ class Bookie:
 
     def _open_collection(self, driver: MetadataDriver, instance: str) -> GarbageCollection:
         settings, outside = self._settings, self._outside
-        rules = GarbageRules(
-            min(GarbageRules.gap_s, settings.gc_wait_s), settings.gc_large_share, patience_s=settings.gc_large_wait_s
-        )
         self.collection = GarbageCollection(
-            driver,
-            bookie=self.id,
-            rules=rules,
-            instance=instance,
-            storage=self.storage,
-            disk=outside.disk,
-            folder=settings.home,
-            worker=self._worker,
-            recent=self._recent,
-            clock=outside.clock,
-            counts=self.counts,
-            events=outside.events,
-            delete=self.upkeep.collect,
-            report=self._report_deletions,
-            save=self.upkeep.save,
-        )
+            driver, bookie=self.id, rules=GarbageRules.of(settings, settings.gc_wait_s), instance=instance,
+            storage=self.storage, disk=outside.disk, folder=settings.home, worker=self._worker, recent=self._recent,
+            clock=outside.clock, counts=self.counts, events=outside.events, delete=self.upkeep.collect,
+            report=self._report_deletions, save=self.upkeep.save,
+        )  # fmt: skip
         return self.collection
 
     async def _close_storage(self) -> None:

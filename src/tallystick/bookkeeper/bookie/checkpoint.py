@@ -46,6 +46,7 @@ class CheckpointPlan:
     rewritten: tuple[int, ...] = ()
     dead_logs: tuple[int, ...] = ()  # logs that nothing refers to
     deleted: tuple[LedgerId, ...] = ()
+    emptied: tuple[LedgerId, ...] = ()  # whose entries were dropped
     forgotten: tuple[LedgerId, ...] = ()  # of the deleted ledgers; the state does not have them
 
 

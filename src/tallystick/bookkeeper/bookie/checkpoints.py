@@ -28,7 +28,7 @@ from tallystick.bookkeeper.bookie.restart import StorageParts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import DeletedLedger, State
 from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
-from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId
 from tallystick.codec.steps import Steps, finished
 from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock
@@ -189,6 +189,24 @@ class Checkpoints:
         state, forgotten = self._state(self._mark, remembered), tuple(forgettable)
         return CheckpointPlan(None, state, self._mark, dead_logs=dead_logs, deleted=tuple(deleted), forgotten=forgotten)
 
+    def emptying(self, candidates: Iterable[LedgerId]) -> Steps[CheckpointPlan]:
+        """In steps: drop all entries of fenced ledgers, and the logs that nothing else is in; the plan's ``emptied``
+        has which. Those that have entries in memory stay as they are: a replay would bring these back.
+
+        ``candidates`` gives each ledger when it is that one's turn. Only the state is written.
+        """
+        emptied = list[LedgerId]()
+        for ledger in candidates:
+            held_ledger = self._ledgers.alive.get(ledger)
+            if held_ledger is not None and held_ledger.fenced and self._tables.last(ledger) == NO_ENTRY:
+                self._ledgers.empty(ledger)
+                emptied.append(ledger)
+                if not len(emptied) % STEP_LEDGERS:
+                    yield
+        dead_logs = yield from logs_without_a_ledger(list(self._logs.logs.values()), self._ledgers.alive)
+        state = self._state(self._mark, self._ledgers.deleted.copy())
+        return CheckpointPlan(None, state, self._mark, dead_logs=dead_logs, emptied=tuple(emptied))
+
     def _forgettable(self, live: Collection[LedgerId], *, ages: bool) -> Steps[list[LedgerId]]:
         """Find, in steps, the deleted ledgers that need to be remembered no longer."""
         settings, again = self._settings, dict[LedgerId, None]()
@@ -231,7 +249,9 @@ class Checkpoints:
         moved = plan.moved if plan.moved is not None and self._is_in_use(plan.moved[0].id) else None
         rewritten = tuple(log for log in plan.rewritten if log in self._logs.logs)
         state = self._state(self._mark, self._ledgers.deleted.copy())
-        return CheckpointPlan(None, state, self._mark, moved=moved, rewritten=rewritten, deleted=plan.deleted)
+        return CheckpointPlan(
+            None, state, self._mark, moved=moved, rewritten=rewritten, deleted=plan.deleted, emptied=plan.emptied
+        )
 
     def _is_in_use(self, log_id: int) -> bool:
         """Return whether the folder of a log has not failed."""

@@ -24,15 +24,14 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions
+from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions, WaitingFile
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.codec.steps import finished
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError, StorageError
-from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.clock import Clock
-from tallystick.runtime.disk import Disk, read_file
+from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 from tallystick.runtime.turn_steps import in_turns
 from tallystick.runtime.worker import Worker
@@ -76,16 +75,17 @@ class GarbageCollection:
         report: Callable[[int, int], None],
         save: Callable[[], Awaitable[None]],
     ) -> None:
-        self._driver, self._bookie, self._storage, self._disk, self._worker = driver, bookie, storage, disk, worker
+        self._driver, self._bookie, self._storage, self._worker = driver, bookie, storage, worker
         self._recent, self._clock, self._counts, self._events = recent, clock, counts, events
         self._identities = storage.identities
         self._delete, self._report, self._save_state = delete, report, save
         self._instance = instance
-        self._waiting_path = os.path.join(folder_of(folder), WAITING_FILE)
+        self._file = WaitingFile(disk, os.path.join(folder_of(folder), WAITING_FILE))
         self._orders = OrderFile(disk, folder)
         self._core = GarbageCore(rules, instance, storage.identities.is_missed, self._was_made, self._stored_waiting())
-        self._saved = self._core.waiting.encode()
+        self._file.begin(self._core.waiting)
         finished(self._identities.set_ahead(self._core.waiting.ahead))
+        self.ordered: Callable[[Order], None] = lambda order: None  # settable: hears of what an operator ordered
         self._skipped_ids: set[LedgerId] = set()
         self._again: set[LedgerId] = set()  # deleted once, and other ledgers in the metadata now
 
@@ -150,7 +150,8 @@ class GarbageCollection:
     async def runs(self, wait_s: float) -> None:
         due_at = self._clock.now() + min(wait_s, FIRST_RUN_S)
         while True:
-            order = await self._next_order(due_at)
+            if (order := await self._next_order(due_at)) is not None:
+                self.ordered(order)
             try:
                 await self.run(override=order is Order.NOW)
             except (MetadataError, DiskFull) as error:
@@ -268,10 +269,8 @@ class GarbageCollection:
                     self._identities.note(ledger, record.creation)
 
     def _stored_waiting(self) -> WaitingDeletions | None:
-        if not self._disk.exists(self._waiting_path):
-            return None
         try:
-            return WaitingDeletions.decode(read_file(self._disk, self._waiting_path))
+            return self._file.read()
         except CorruptRecord as error:  # it begins to wait anew
             self._events.emit("wait of large deletions begins anew", reason=str(error))
         return None
@@ -279,11 +278,6 @@ class GarbageCollection:
     async def _save(self) -> None:
         """Save what waits and what is ahead, if it is not what was saved last; nothing changes it meanwhile."""
         try:
-            await self._worker.run(self._write_waiting)
+            await self._worker.run(lambda: self._file.write(self._core.waiting))
         except StorageError as error:  # a full disk: the wait is shorter after a restart than it might be, no less safe
             self._events.emit("wait of a large deletion not saved", reason=str(error))
-
-    def _write_waiting(self) -> None:
-        if (data := self._core.waiting.encode()) != self._saved:
-            write_atomic(self._disk, self._waiting_path, data)
-            self._saved = data

@@ -42,6 +42,7 @@ class BookieSettings:
     gc_wait_s: float = 600.0  # between two looks at which ledgers were deleted
     gc_large_share: float = 0.25  # more deletions at once (and more than 100) are not believed at once
     gc_large_wait_s: float = 24 * 3600.0  # but when the same ledgers were gone for so long
+    surplus_wait_s: float = 24 * 3600.0  # between two looks at copies that others have instead; 0: these stay
     max_fences_without_entries: int = 20_000  # beyond it only ledgers that the metadata has are fenced (``fences.py``)
     max_ledgers_without_metadata: int = 20_000  # beyond it the first add of an unknown one waits for a look
     allow_expansion: bool = False  # new, empty ledger folders come to those of the bookie's cookie
@@ -99,8 +100,12 @@ class BookieSettings:
         ):
             if number <= 0:
                 raise UsageError(f"{name} must be above 0", value=number)
-        if self.scrub_bytes_per_s < 0:
-            raise UsageError("scrubBytesPerSecond is not below 0", value=self.scrub_bytes_per_s)
+        for name, number in (
+            ("scrubBytesPerSecond", self.scrub_bytes_per_s),
+            ("gcOverreplicatedLedgerWaitTime", self.surplus_wait_s),
+        ):
+            if number < 0:
+                raise UsageError(f"{name} is not below 0", value=number)
         if not 1024 <= self.max_frame_bytes < 1 << 31:
             raise UsageError("nettyMaxFrameSizeBytes lies between 1 KiB and 2 GiB", value=self.max_frame_bytes)
 

@@ -33,6 +33,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
+from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS, ascending
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions, place_of
 from tallystick.bookkeeper.metadata.driver import Moment, Record
@@ -52,6 +53,11 @@ class GarbageRules:
     large_share: float = 0.25  # of the stored ledgers
     large_count: int = 100
     patience_s: float = 24 * 3600.0  # how long the ledgers of a large deletion must lack
+
+    @classmethod
+    def of(cls, settings: BookieSettings, wait_s: float) -> GarbageRules:
+        """Return the rules of a bookie for runs that are so far apart."""
+        return cls(min(cls.gap_s, wait_s), settings.gc_large_share, patience_s=settings.gc_large_wait_s)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ KEYS = Part(
         "gcWaitTime": milliseconds("gc_wait_s"),
         "gcLargeDeletionShare": Key("gc_large_share", keyfile.number),
         "gcLargeDeletionWaitTime": milliseconds("gc_large_wait_s"),
+        "gcOverreplicatedLedgerWaitTime": milliseconds("surplus_wait_s"),
         "maxFencesWithoutEntries": Key("max_fences_without_entries", keyfile.integer),
         "maxLedgersWithoutMetadata": Key("max_ledgers_without_metadata", keyfile.integer),
         "allowStorageExpansion": Key("allow_expansion", keyfile.flag),

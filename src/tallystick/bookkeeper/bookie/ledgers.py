@@ -317,6 +317,15 @@ class Ledgers:
         self._last_commits[ledger] = commit
         self._leaving.add(ledger)
 
+    def empty(self, ledger: LedgerId) -> None:
+        """Forget the entries of a fenced ledger, none of which is in memory; its key, fence and creation stay."""
+        held_ledger = self.alive[ledger]
+        assert held_ledger.fenced, "a writer that outlived the ledger would be let in"
+        self.without_entries += held_ledger.last >= 0
+        held_ledger.born, held_ledger.last, held_ledger.pages = self.next_log, NO_ENTRY, index.Pages()
+        self.explicit_lacs.forget(ledger)
+        self._pack(ledger, held_ledger)
+
     def skipped(self, ledger: LedgerId, commit: int) -> bool:
         """Return whether a replay skips adds and fences of this ledger in this commit: it was deleted afterwards."""
         if ledger not in self.deleted:

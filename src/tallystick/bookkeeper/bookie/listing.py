@@ -16,6 +16,7 @@ from tallystick.runtime.events import Events
 
 _RETRY_S = 1.0
 DELETIONS_WAITING, LEDGERS_AHEAD = "deletionsWaiting", "ledgersAhead"  # properties of the registration
+SURPLUS_WAITING = "surplusWaiting"  # ledgers whose entries others have instead, too many at once to be dropped
 DAMAGED = "damaged"  # how many entries are stored there and cannot be read
 SCRUB = "scrub"  # ``ScrubProgress.shown``
 DRAINED = "drained"  # "true": read-only by hand
@@ -49,6 +50,10 @@ class Listing:
         """Show how many ledgers wait for their deletion, and how many are newer than the metadata, to whoever lists
         the bookies."""
         self._show({name: str(number or "") for name, number in ((DELETIONS_WAITING, count), (LEDGERS_AHEAD, ahead))})
+
+    def surplus_waits(self, count: int) -> None:
+        """Show how many ledgers wait whose entries others have instead."""
+        self._show({SURPLUS_WAITING: str(count or "")})
 
     def in_limbo(self, count: int) -> None:
         """Show of how many ledgers the bookie may lack entries."""

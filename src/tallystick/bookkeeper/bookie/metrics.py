@@ -66,6 +66,10 @@ class Counts:
     collections_failed: int = 0
     deletions_waiting: int = 0  # now
     ledgers_ahead: int = 0  # now
+    surplus_rounds: int = 0
+    surplus_ledgers: int = 0  # by the last round
+    surplus_waiting: int = 0  # now
+    surplus_dropped: int = 0
     filled_entries: int = 0
     filled_bytes: int = 0
     scrubs: int = 0
@@ -216,10 +220,20 @@ def _collection(view: View) -> Iterator[Metric]:
             "Adds taken while no metadata could be read",
             view.counts.adds_not_looked_at,
         ),
+        ("bookie_surplus_rounds_total", "Looks for copies that others have instead", view.counts.surplus_rounds),
+        (
+            "bookie_surplus_dropped_total",
+            "Ledgers whose entries others have, dropped here",
+            view.counts.surplus_dropped,
+        ),
     ):
         yield CounterMetricFamily(name, text, count)
     text = "Ledgers gone from the metadata, too many to delete at once"
     yield GaugeMetricFamily("bookie_deletions_waiting", text, view.counts.deletions_waiting)
+    text = "Ledgers with entries here that others have instead, by the last look"
+    yield GaugeMetricFamily("bookie_surplus_ledgers", text, view.counts.surplus_ledgers)
+    text = "Such ledgers that wait, as they are too many at once"
+    yield GaugeMetricFamily("bookie_surplus_waiting", text, view.counts.surplus_waiting)
     text = "Ledgers newer than the metadata, which was restored from an older copy"
     yield GaugeMetricFamily("bookie_ledgers_ahead", text, view.counts.ledgers_ahead)
     for name, text, count in (

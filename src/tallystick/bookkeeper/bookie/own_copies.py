@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.damages import Damages
@@ -13,10 +13,10 @@ from tallystick.bookkeeper.bookie.service import AddEntryRequest, AfterLook, Ser
 from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
-from tallystick.bookkeeper.metadata.store import Creation
+from tallystick.bookkeeper.metadata.store import Creation, Znode
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
-from tallystick.errors import StorageError, Unauthorized, Unavailable
+from tallystick.errors import MetadataUnavailable, StorageError, Unauthorized, Unavailable
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.pace import Pace
 from tallystick.runtime.worker import Worker
@@ -66,6 +66,14 @@ class OwnCopies:
     def damages(self) -> Damages:
         """The entries that are stored here and cannot be read, as far as somebody noticed."""
         return self._storage.damages
+
+    async def metadata(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Znode | None]:
+        """Read the metadata of ledgers as of now. Raises MetadataError."""
+        began = await self.driver.sync()
+        nodes = await self.driver.read_ledgers(ledgers)
+        if await self.driver.sync() != began or began.instance != self.instance:
+            raise MetadataUnavailable("the connection to the metadata broke, or it is another cluster's")
+        return {ledger: nodes.get(ledger) for ledger in ledgers}
 
     def is_stored(self, ledger: LedgerId) -> bool:
         identity = self._storage.identities.identity(ledger)

@@ -272,6 +272,11 @@ class Storage:
         """Remember a deleted ledger for longer."""
         self._ledgers.touch(ledger, self._clock.wall_ms())
 
+    def close_to_writers(self, ledger: LedgerId) -> bool:
+        """Fence a ledger by its own key; durable with the ``newest_commit``. Returns False if it is not stored."""
+        held_ledger = self._ledgers.alive.get(ledger)
+        return held_ledger is not None and self.fence(ledger, held_ledger.key) == Code.OK
+
     @property
     def fences_without_entries(self) -> int:
         """The number of ledgers that are fenced here and of which no entry is stored."""

@@ -153,6 +153,15 @@ class BookieUpkeep:
             self._events.emit("entry logs not rewritten", reason=str(error))
         return len(plan.deleted)
 
+    async def drop_copies(self, candidates: Callable[[], Iterable[LedgerId]]) -> Sequence[LedgerId]:
+        """Drop all entries of fenced ledgers; key, fence and creation stay. Returns whose entries are gone: not those
+        that have any in memory. Raises DiskFull. ``candidates`` are as ``collect`` has them."""
+        async with self._turn:
+            plan = await in_turns(self._storage.checkpoints.emptying(candidates()))
+            await self._write(plan)
+        self._compaction_due.set()
+        return plan.emptied
+
     async def compactions(self) -> None:
         while True:
             await self._compaction_due.wait()

@@ -1,6 +1,7 @@
 """The ledgers of a large deletion, which wait before they are deleted, and those that are newer than the metadata.
 
-Restarts must not forget them, so they are in a file, ``waiting-deletions``, big-endian::
+Restarts must not forget them, so they are in a file, ``waiting-deletions``; those whose entries are to be dropped
+(``surplus.py``) are in another one, ``waiting-surplus``. Big-endian::
 
     magic "TALLYGC2" 8 | bytes of the instance id 2 | groups 4 | instance id
     each group: seconds, a float 8 | ledgers 8 | the id of each ledger 8
@@ -26,6 +27,8 @@ from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.checksum import crc32c
 from tallystick.codec.steps import Steps
 from tallystick.errors import CorruptRecord
+from tallystick.runtime.atomic import write_atomic
+from tallystick.runtime.disk import Disk, read_file
 
 _MAGIC, _MAGIC_1 = b"TALLYGC2", b"TALLYGC1"
 _HEAD = struct.Struct(">8sHI")
@@ -118,3 +121,24 @@ class WaitingDeletions:
             groups.append((seconds, array("q", struct.unpack_from(f">{ledgers}q", data, position))))
             position += 8 * ledgers
         return cls(data[_HEAD.size : _HEAD.size + size].decode(), groups, dict(_AHEAD.iter_unpack(data[position:-4])))
+
+
+class WaitingFile:
+    """The file of one kind of deletions."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk, self._path, self._saved = disk, path, b""
+
+    def read(self) -> WaitingDeletions | None:
+        """Returns None if there is none. Raises CorruptRecord: the wait then begins anew."""
+        return WaitingDeletions.decode(read_file(self._disk, self._path)) if self._disk.exists(self._path) else None
+
+    def begin(self, waiting: WaitingDeletions) -> None:
+        """Take this for what is saved: a start has nothing else to say."""
+        self._saved = waiting.encode()
+
+    def write(self, waiting: WaitingDeletions) -> None:
+        """Save what waits, if it is not what was saved last; nothing changes it meanwhile. Raises StorageError."""
+        if (data := waiting.encode()) != self._saved:
+            write_atomic(self._disk, self._path, data)
+            self._saved = data

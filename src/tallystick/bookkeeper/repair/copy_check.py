@@ -28,9 +28,10 @@ COMPARED_A_TURN = 4096  # entries: a millisecond
 class CopyCheck:
     """Looks at one ledger after the other; ``unknown`` counts the places that nobody could say anything of."""
 
-    def __init__(self, context: LedgerContext, settings: RepairSettings) -> None:
+    def __init__(self, context: LedgerContext, settings: RepairSettings, *, within: Pace | None = None) -> None:
+        """``within`` is the pace of all that the process fetches for repair."""
         self._context, self._settings = context, settings
-        self._pace = Pace(context.clock, settings.bytes_per_s)
+        self._pace = Pace(context.clock, settings.bytes_per_s, within=within)
         self.unknown = 0
 
     async def faults(

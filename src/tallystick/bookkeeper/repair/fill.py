@@ -67,7 +67,7 @@ class _Filling:
 
     async def _page(self, page: Sequence[LedgerId]) -> None:
         leaving = []
-        for ledger, node in (await self._replicas.metadata(page)).items():
+        for ledger, node in (await self._bookie.metadata(page)).items():
             try:
                 if await self._may_leave(ledger, node):
                     leaving.append(ledger)

@@ -23,7 +23,7 @@ from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.repair.shortfall import Place
 from tallystick.bookkeeper.repair.steps import Check, Copy, Done, Wait, next_step
 from tallystick.bookkeeper.wire.registration import LIMBO
-from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, EntryId, LedgerId
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedger, NotEnoughBookies
 from tallystick.runtime.pace import Pace
 
@@ -66,11 +66,13 @@ class Tally:
 
 def limbo_of(bookies: RegisteredBookies) -> list[BookieId]:
     """Return the writable bookies that do not know what they have: none of them is a place for a copy."""
-    return [
-        bookie
-        for bookie, info in bookies.writable.items()
-        if (number := info.properties.get(LIMBO, "0")) and not (number.isdecimal() and int(number) == 0)
-    ]
+    return [bookie for bookie, info in bookies.writable.items() if may_lack(info)]
+
+
+def may_lack(info: BookieInfo) -> bool:
+    """Return whether a registration says that the bookie has ledgers in limbo."""
+    number = info.properties.get(LIMBO, "0")
+    return bool(number) and not (number.isdecimal() and int(number) == 0)
 
 
 @dataclass

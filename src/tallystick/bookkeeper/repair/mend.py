@@ -62,7 +62,7 @@ class _Mending:
             self._own.damages.forget([ledger])
             return
         try:
-            await self._ledger(ledger, (await self._replicas.metadata([ledger]))[ledger])
+            await self._ledger(ledger, (await self._own.metadata([ledger]))[ledger])
         except TallyError as error:
             if self._reasons.get(ledger) != str(error):
                 self._reasons[ledger] = str(error)

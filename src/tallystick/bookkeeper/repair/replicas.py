@@ -1,4 +1,4 @@
-"""What a bookie reads of its ledgers elsewhere, to make its own copies good: metadata as of now, and good copies.
+"""What a bookie reads of its ledgers elsewhere, to make its own copies good.
 
 Its client shows who it is as any other client does: by the security of the file that ``TALLY_SECURITY`` names.
 """
@@ -11,12 +11,10 @@ from tallystick.bookkeeper.bookie.own_copies import OwnCopies
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
-from tallystick.bookkeeper.metadata.store import Znode
 from tallystick.bookkeeper.repair.copying import Copying
 from tallystick.bookkeeper.repair.fill_core import other_replicas
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata
-from tallystick.errors import MetadataUnavailable
 
 
 class Replicas:
@@ -26,7 +24,7 @@ class Replicas:
         """Raises UsageError if the file of its security cannot be used."""
         self._own = own
         self._directory = BookieDirectory(own.driver)
-        self._client = BookieClient(
+        self.client = BookieClient(
             own.outside,
             self._directory.resolve,
             secured(ClientSettings()),
@@ -35,20 +33,11 @@ class Replicas:
         )
 
     async def close(self) -> None:
-        await self._client.close()
+        await self.client.close()
         self._directory.close()
 
-    async def metadata(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Znode | None]:
-        """Read the metadata of ledgers as of now. Raises MetadataError."""
-        driver = self._own.driver
-        began = await driver.sync()
-        nodes = await driver.read_ledgers(ledgers)
-        if await driver.sync() != began or began.instance != self._own.instance:
-            raise MetadataUnavailable("the connection to the metadata broke, or it is another cluster's")
-        return {ledger: nodes.get(ledger) for ledger in ledgers}
-
     def copying(self, ledger: LedgerId, metadata: LedgerMetadata, settings: RepairSettings) -> Copying:
-        return Copying(self._client, ledger, metadata, settings, self._own.pace, self._tell_bad)
+        return Copying(self.client, ledger, metadata, settings, self._own.pace, self._tell_bad)
 
     def _tell_bad(self, ledger: LedgerId, entry: EntryId, bookie: BookieId, reason: str) -> None:
         self._own.outside.events.emit("bad replica", ledger=ledger, entry=entry, bookie=bookie, reason=reason)

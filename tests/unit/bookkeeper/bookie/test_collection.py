@@ -13,7 +13,7 @@ import pytest
 from support.bookies import Home, adds, read, talking
 from support.collecting import asking, quick, write
 from support.waiting import until
-from tallystick.bookkeeper.bookie import collection
+from tallystick.bookkeeper.bookie import waiting_deletions
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
@@ -128,7 +128,7 @@ async def test_a_ledger_that_is_newer_than_the_metadata_is_so_until_the_right_me
             raise StorageError("the disk is full")
         write_atomic(disk, path, data)
 
-    monkeypatch.setattr(collection, "write_atomic", once_full)
+    monkeypatch.setattr(waiting_deletions, "write_atomic", once_full)
     await write(bookie, 1)
     bookie.storage.identities.looked(1, 1_000_000, written=True)
     assert await bookie.collection.run() == 0
