@@ -40,7 +40,7 @@ class RepairedCluster(SmallCluster):
 
     async def written(self, count: int = 30, *, close: bool = True, **sizes: Any) -> int:
         """Write a ledger. Returns its id."""
-        client = self.client(degraded_writes=False)
+        client = self.client(degraded_writes=False, absent_bookie_s=0.0)
         writer = await client.create_ledger(**({"ensemble": 3, "write_quorum": 2, "ack_quorum": 2} | sizes))
         for number in range(count):
             await writer.append(b"%d of %d" % (number, writer.id) * 5)

@@ -18,6 +18,7 @@ an entry still needs its Qa acks (the original's ``delayEnsembleChange``, which 
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.striping import Striping
@@ -187,6 +188,15 @@ class AddCore:
         self._missing_bookies = tuple(bookie for bookie in self._missing_bookies if bookie in ensemble)
         resends = [Resend(slot, self.lac + 1, self._next - 1) for slot in changed_slots if self._next > self.lac + 1]
         return [*resends, *self._replace(), *self._confirm()]
+
+    def absent(self, bookies: Collection[BookieId]) -> list[Action]:
+        """These bookies are gone for so long that the ledger would soon be ended for them: replace those of the
+        ensemble now, though nothing is appended."""
+        if self.failure:
+            return []
+        gone = dict.fromkeys(b for b in self.ensemble if b in bookies and b not in self._failed_bookies)
+        self._failed_bookies += tuple(gone)
+        return self._replace()
 
     def no_replacement(self) -> list[Action]:
         """No bookie can replace a failed one, and the metadata is as it was: the ledger goes on without them.

@@ -107,6 +107,11 @@ class AddSession:
         """Bookies of the ensemble that failed and could not be replaced."""
         return self._core.missing_bookies
 
+    @property
+    def ensemble(self) -> Ensemble:
+        """The bookies that get the next entries."""
+        return self._core.ensemble
+
     def append(
         self, payloads: Collection[bytes], size: int, future: asyncio.Future[EntryId] | None = None
     ) -> asyncio.Future[EntryId]:
@@ -264,6 +269,12 @@ class AddSession:
             raise
 
     # Events for the core
+
+    async def replace_absent(self, bookies: Collection[BookieId]) -> None:
+        """Replace these bookies of the ensemble, though nothing is appended, and wait for that."""
+        self._perform(self._core.absent(bookies))
+        if self._changing is not None:
+            await asyncio.wait([self._changing])
 
     def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         if self._forces is not None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Self
 
+from tallystick.bookkeeper.ledger.absences import AbsentBookies
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.delete import fence_all, holders
@@ -74,6 +75,8 @@ class LedgerClient:
         locations = Locations(self._racks)
         self._placement = Placement(self._directory, random, quarantine, settings.policy, locations, self._disks)
         self._writers = Writers(self._context, self._placement, self._restorer)
+        most_s = settings.absent_bookie_s
+        self._absences = AbsentBookies(driver, self._directory, clock, random, events, most_s=most_s)
         self._closing: asyncio.Future[None] | None = None
 
     @property
@@ -161,9 +164,11 @@ class LedgerClient:
         created = await self._context.driver.create_ledger(metadata, ledger_id, beside=beside or _nothing)
         self._context.events.emit("ledger created", ledger=created.value, ensemble=ensemble)
         stored = Versioned(metadata, created.version)
-        return LedgerWriter(
+        writer = LedgerWriter(
             self._writers, created.value, stored, identities, takes_ids=takes_ids, deferred_sync=deferred_sync
         )
+        self._absences.opened(writer, ensemble)
+        return writer
 
     async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> tuple[BookieId, ...]:
         """Return the bookies that may hold an older ledger of this id. Raises LedgerExists, MetadataError."""
@@ -280,6 +285,7 @@ class LedgerClient:
 
     async def _close(self) -> None:
         self._writers.close()
+        await self._absences.close()
         await self._restorer.close()
         await self._disks.close()
         await self._racks.close()

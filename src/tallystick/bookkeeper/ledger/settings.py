@@ -10,7 +10,14 @@ from tallystick.bookkeeper.ledger.security import ClientSecurity
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import check_settings, optional
 
-_MAY_BE_ZERO = ("add_quorum_timeout_s", "ask_last_s", "disk_weights_s", "explicit_lac_interval_s", "slow_add_s")
+_MAY_BE_ZERO = (
+    "absent_bookie_s",
+    "add_quorum_timeout_s",
+    "ask_last_s",
+    "disk_weights_s",
+    "explicit_lac_interval_s",
+    "slow_add_s",
+)
 WIRES = ("auto", "v2", "v3")
 
 
@@ -43,6 +50,9 @@ class ClientSettings:
     quarantine_s: float = (
         60.0  # a bookie that failed is left out of new ensembles for this long while enough others remain
     )
+    # An open writer, idle or not, replaces a bookie that is registered no more for so long, or for a third of the grace
+    # that the metadata says (lostBookieRecoveryDelay), if that is less; 0: when an append fails.
+    absent_bookie_s: float = 200.0
     slow_add_s: float = 0.0  # a bookie with longer adds, and than its peers', is put there, too; 0: not
     placement: str = "random"  # or "rack-aware", "region-aware": which bookies take a ledger (ensemblePlacementPolicy)
     min_racks: int = 2  # in each write quorum, where they can be had (minNumRacksPerWriteQuorum)

@@ -26,9 +26,17 @@ from tallystick.bookkeeper.ledger.replicas import BookieIdentities
 from tallystick.bookkeeper.ledger.unsent import note_unsent
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import Writers
-from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, EntryId, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, Ensemble, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
-from tallystick.errors import EntryExists, LedgerClosed, LedgerFenced, MetadataError, TallyError, UsageError
+from tallystick.errors import (
+    EntryExists,
+    LedgerClosed,
+    LedgerFenced,
+    MetadataError,
+    NotEnoughBookies,
+    TallyError,
+    UsageError,
+)
 from tallystick.runtime.arguments import items, payload_bytes, whole
 from tallystick.runtime.loops import check_loop
 
@@ -256,6 +264,30 @@ class LedgerWriter:
         """Do without a session, if nothing is under way: many other writers of this client have one."""
         if self._session is not None and self._session.end_if_quiet():
             self._drop_session()
+
+    def has_any(self, bookies: Collection[BookieId]) -> bool:
+        """Return whether one of these is in the newest ensemble, and it is to be replaced there if it is gone.
+
+        With deferred sync none is: a change would end the writer. What is degraded is restored by itself.
+        """
+        if self._deferred_sync or self._closing is not None or self._aborted or self._writers.is_closed:
+            return False
+        return self._state.failure is None and not self.missing and any(each in bookies for each in self._ensemble)
+
+    @property
+    def _ensemble(self) -> Ensemble:
+        """The bookies that get the next entries."""
+        return self._session.ensemble if self._session is not None else self._state.ensemble
+
+    async def replace_absent(self, bookies: Collection[BookieId]) -> None:
+        """Replace these bookies, unless no other can be had. Raises TallyError, and nothing is changed."""
+        state, placement = self._state, self._writers.placement
+        try:
+            await placement.without(bookies, self._ensemble, state.striping, never=state.metadata.avoided)
+        except NotEnoughBookies:  # a writer that appends goes on without them, and one that does not needs none
+            return
+        if self.has_any(bookies):
+            await self._open_session().replace_absent(bookies)
 
     def explicit_lac(self) -> ExplicitLac | None:
         """Return the LAC to tell bookies, None if entries are under way or it is not this writer's any more."""

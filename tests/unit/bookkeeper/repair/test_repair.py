@@ -205,7 +205,7 @@ async def test_while_disabled_a_ledger_that_waits_is_left_alone(
 
 async def test_an_open_ledger_that_is_closed_is_repaired_soon(cluster: RepairedCluster) -> None:
     """It was left alone for as long as if it had stayed open."""
-    client = cluster.client()
+    client = cluster.client(absent_bookie_s=0.0)
     writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"one")
     lost = writer.metadata.ensemble[0]
