@@ -13,6 +13,7 @@ import pytest
 
 import tallystick.errors
 from sim.mutants import MUTANTS, Mutant
+from sim.mutants_absences import ABSENCE_MUTANTS
 from sim.mutants_broker_sinks import BROKER_SINK_MUTANTS
 from sim.mutants_brokers import BROKER_MUTANTS
 from sim.mutants_compaction import COMPACTION_MUTANTS
@@ -28,6 +29,7 @@ from sim.mutants_shells import SHELL_MUTANTS
 from sim.mutants_sinks import SINK_MUTANTS
 from sim.mutants_stream_shells import STREAM_SHELL_MUTANTS
 from sim.mutants_streams import STREAM_MUTANTS
+from sim.mutants_surplus import SURPLUS_MUTANTS
 from sim.mutants_v3 import V3_MUTANTS
 from support.killers import FOUND, Killers
 
@@ -63,6 +65,8 @@ ALL = (
     *COMPACTION_MUTANTS,
     *SCRUB_MUTANTS,
     *FOLDER_MUTANTS,
+    *SURPLUS_MUTANTS,
+    *ABSENCE_MUTANTS,
 )
 
 

@@ -10,7 +10,15 @@ from support.repeats import fingerprints
 from tallystick.sim import repairs, series
 
 # Without these the promises prove little.
-MET = ("place moved", "ledgers marked", "ledger repaired", "lost for good", "bookie back", "successor")
+MET = (
+    "place moved",
+    "ledgers marked",
+    "ledger repaired",
+    "lost for good",
+    "bookie back",
+    "successor",
+    "copies dropped",
+)
 
 
 @pytest.mark.rule("P1", "P3", "P7", "P9")

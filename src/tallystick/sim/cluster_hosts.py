@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,8 +17,9 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.repair.fill import fill
 from tallystick.bookkeeper.repair.mend import mend
+from tallystick.bookkeeper.repair.surplus import shed
 from tallystick.bookkeeper.stream.client import BookKeeper
-from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError
 from tallystick.runtime.events import Event
 from tallystick.sim.cluster_judge import ClusterJudge
@@ -38,6 +40,7 @@ CLIENT = ClientSettings(
     speculative_read_s=0.3,
     quarantine_s=2.0,
     no_quorum_s=6.0,
+    absent_bookie_s=2.0,
 )
 
 
@@ -98,6 +101,8 @@ class BookieHost(Host[BookieWorld]):
         self.is_rotten = False  # a bit of its disk has flipped
         self.is_down = False  # it gets another disk
         self.rejoins = False  # with its next start: it has another disk
+        self.surplus_wait_s = 0.0  # settable, before its first start; and who hears what it dropped then
+        self.shed: Callable[[BookieId, Sequence[LedgerId]], None] = lambda bookie, ledgers: None
 
     @property
     def _settings(self) -> BookieSettings:
@@ -110,6 +115,7 @@ class BookieHost(Host[BookieWorld]):
             advertised_host=self.address,
             session_timeout_s=SESSION_S,
             gc_wait_s=self._collect_s,
+            surplus_wait_s=self.surplus_wait_s,
         )
 
     def boot(self) -> None:
@@ -127,7 +133,7 @@ class BookieHost(Host[BookieWorld]):
         outside = self._outside(process, self._on_event)
         try:
             starting = start_bookie(
-                self._settings, outside, SETTINGS, connect, fill=fill, mend=mend, rejoin=self.rejoins
+                self._settings, outside, SETTINGS, connect, fill=fill, mend=mend, shed=shed, rejoin=self.rejoins
             )
             bookie = self.bookie = await starting
             self.rejoins = False
@@ -169,6 +175,8 @@ class BookieHost(Host[BookieWorld]):
     def _on_event(self, event: Event) -> None:
         if event.kind in ("ledgers deleted", "ledgers replaced") and self.bookie is not None:
             self._world.judge.collected(self.id, self.bookie.storage)
+        if event.kind == "surplus copies dropped":
+            self.shed(self.id, event.fields["ledgers"])
 
 
 class LedgerClientHost(ClientHost[ClusterWorld, BookKeeper]):

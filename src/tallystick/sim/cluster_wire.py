@@ -27,7 +27,7 @@ class WireWatch:
 
     def __init__(self, judge: ClusterJudge, now: Callable[[], float]) -> None:
         self._judge, self.requests = judge, RequestWatch(judge, now)
-        self.wires: dict[str, str] = {}  # of the clients, by address
+        self.wires: dict[str, str] = {}  # of the clients, by address; bookies read each other, too
         self._rests: dict[SimTransport, bytes] = {}  # of frames that are not whole
 
     def wrote(self, end: SimTransport, data: bytes) -> None:
@@ -48,7 +48,7 @@ class WireWatch:
 
     def _request(self, end: SimTransport, body: bytes) -> None:
         client, is_v3 = end.here[0], body[0] == _V3_BEGINS
-        wire = self.wires[client]
+        wire = self.wires.get(client, "auto")  # a bookie fetches by what the other one speaks
         if (wire == "v3") > is_v3 or (wire == "v2" and is_v3):
             self._judge.fail("wire", f"{client} speaks {wire}, and sends {body[: _OPERATION_AT + 1].hex()}…")
         if not is_v3:

@@ -2,7 +2,9 @@
 
 R1 A bookie that takes another one's place in a fragment has, on its disk, every entry of that place, with the writer's
 bytes. R2 No bookie has two places of a fragment. R3 When the faults have ended, no ledger names a bookie that is gone
-for good, but where it alone has an entry. P3 is left: of a closed ledger nothing else changes.
+for good, but where it alone has an entry. R4 Nor has a bookie entries of a closed ledger that names others, which all
+have what it says. R5 It drops them only then, and refuses the old writer afterwards. R6 A writer that
+appends nothing replaces a bookie that is gone. P3 is left: of a closed ledger nothing else changes.
 """
 
 from __future__ import annotations
@@ -77,9 +79,41 @@ class RepairJudge(ClusterJudge):
             for book in self.books.values()
             if not book.deleted
             and book.metadata.is_closed
-            and any(bookie in fragment.bookies for fragment in book.metadata.fragments)
+            and _names(book.metadata, bookie)
             and self._others_have_all(book, bookie)
         ]
+
+    def shed(self, bookie: BookieId, ledgers: Sequence[LedgerId]) -> None:
+        """A bookie has dropped all that it had of these ledgers. One that is away may have what is placed there."""
+        self._trace.note("copies dropped", bookie, ledgers)
+        for book in [self.books[ledger] for ledger in ledgers if not self.books[ledger].deleted]:
+            if not book.metadata.is_closed or _names(book.metadata, bookie):
+                self.fail("R5", f"{bookie} dropped entries of ledger {book.id}, and the metadata is {book.metadata}")
+            for entry in range(book.metadata.last_entry + 1):
+                lacking = [name for name in book.places(entry) if self._has(name, book, entry) is False]
+                if lacking:
+                    self.fail("R5", f"{bookie} dropped entry {entry} of ledger {book.id}, which {lacking} lack")
+            if not self.is_fenced(bookie, book.id):
+                self.fail("R5", f"{bookie} dropped entries of ledger {book.id}, and lets its old writer in")
+
+    def surplus(self) -> list[tuple[BookieId, LedgerId]]:
+        """Return who has entries of closed ledgers that name others, which have all; for some time that is right."""
+        storages = self.storages()
+        return [
+            (bookie, book.id)
+            for book in self.books.values()
+            if not book.deleted and book.metadata.is_closed and self._is_whole(book)
+            for bookie, storage in storages.items()
+            if storage.last_entry(book.id) >= 0 and not _names(book.metadata, bookie)
+        ]
+
+    def _is_whole(self, book: LedgerHistory) -> bool:
+        """Return whether all bookies that the ledger names are there, each with all that is placed there."""
+        storages = self.storages()
+        named = [name for fragment in book.metadata.fragments for name in fragment.bookies]
+        return all(name in storages and not storages[name].limbo for name in named) and all(
+            self._has(name, book, entry) for entry in range(book.metadata.last_entry + 1) for name in book.places(entry)
+        )
 
     def _others_have_all(self, book: LedgerHistory, bookie: BookieId) -> bool:
         for entry in range(book.metadata.last_entry + 1):
@@ -87,6 +121,10 @@ class RepairJudge(ClusterJudge):
             if bookie in places and not any(self._has(other, book, entry) for other in places if other != bookie):
                 return False
         return True
+
+
+def _names(metadata: LedgerMetadata, bookie: BookieId) -> bool:
+    return any(bookie in fragment.bookies for fragment in metadata.fragments)
 
 
 def _stripe(metadata: LedgerMetadata, slot: int, first: EntryId, last: EntryId) -> list[EntryId]:
