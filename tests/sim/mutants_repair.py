@@ -91,6 +91,12 @@ REPAIR_MUTANTS = (
         ),
         '            pass\n        finally:\n            pass\n        self.context.events.emit("open',
     ),
+    _planted(
+        "an open ledger that no recovery can fence is taken from its writer",
+        REPAIR + "ledger_repair.py",
+        "if metadata.state is LedgerState.OPEN and not Striping.of(metadata).covered(there):",
+        "if metadata.state is LedgerState.OPEN and not Striping.of(metadata):",
+    ),
     _planted("an open ledger is fenced at once", REPAIR + "steps.py", "if still_s >= open_grace_s:", "if True:"),
     _planted(
         "an open ledger that a living bookie damaged is fenced",

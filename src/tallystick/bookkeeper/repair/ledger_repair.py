@@ -23,7 +23,7 @@ from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.repair.shortfall import Place
 from tallystick.bookkeeper.repair.steps import Check, Copy, Done, Wait, next_step
 from tallystick.bookkeeper.wire.registration import LIMBO
-from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, EntryId, LedgerId, LedgerState
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedger, NotEnoughBookies
 from tallystick.runtime.pace import Pace
 
@@ -220,6 +220,9 @@ class LedgerRepair:
             await self._target(versioned, gone, metadata.ensemble, limbo_of(bookies))
         except NotEnoughBookies as error:
             return Deferred(str(error))
+        there = [slot for slot, bookie in enumerate(metadata.ensemble) if bookies.find(bookie) is not None]
+        if metadata.state is LedgerState.OPEN and not Striping.of(metadata).covered(there):
+            return Deferred("a recovery cannot fence it without the bookies that are gone, and its writer may go on")
         self.context.events.emit("open ledger recovered for repair", ledger=self.ledger, missing=gone)
         await recover(self.context, self.placement, self.ledger, versioned, metadata.password)
         self.tally.recovered += 1

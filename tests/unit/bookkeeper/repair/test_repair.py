@@ -332,6 +332,23 @@ async def test_an_open_ledger_is_not_fenced_without_a_place_for_a_copy(cluster: 
     assert not any(cluster.bookies[name].fenced for name in ensemble[1:])
 
 
+async def test_an_open_ledger_that_no_recovery_can_fence_is_left_to_its_writer(cluster: RepairedCluster) -> None:
+    """With one ack each bookie alone may have the newest entry: without the lost one nobody can say how far it goes."""
+    client = cluster.client(absent_bookie_s=0.0)
+    writer = await client.create_ledger(2, write_quorum=2, ack_quorum=1)
+    await writer.append(b"one")
+    lost, other = writer.metadata.ensemble
+    await cluster.down(lost)
+    cluster.repair(grace_s=0.0, open_grace_s=5.0)
+    await asyncio.sleep(500)
+    assert (await cluster.metadata(writer.id)).state is LedgerState.OPEN and not cluster.bookies[other].fenced
+    assert await cluster.marks() == [writer.id]
+    assert [await writer.append(b"more") for _ in range(2)] == [1, 2], "it takes another bookie by itself"
+    await writer.close()
+    await asyncio.sleep(700)
+    assert lost not in {name for each in (await cluster.require_whole(writer.id)).fragments for name in each.bookies}
+
+
 async def test_older_fragments_of_an_open_ledger_are_repaired_beside_its_writer(cluster: RepairedCluster) -> None:
     client = cluster.client()
     writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
