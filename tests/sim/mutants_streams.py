@@ -49,6 +49,21 @@ STREAM_MUTANTS = (
         57,
     ),
     _planted(
+        "a repairer is taken for another owner (S9)",
+        "rollover.py",
+        "if look is LedgerLook.CLOSED and (",
+        "if look is LedgerLook.NOT_OURS and (",
+        "S9",
+        1,
+    ),
+    Mutant(
+        "what a repairer found stored is sent on once more",
+        STREAM + "ledger_steps.py",
+        "last, length = metadata.last_entry, metadata.length",
+        "last, length = confirmed - 1, metadata.length",
+        killer="tests/unit/bookkeeper/repair/test_stream_owners.py",
+    ),
+    _planted(
         "a ledger takes one entry more than it should (S4)",
         "rollover.py",
         "return self._limits.max_entries - self.entries",

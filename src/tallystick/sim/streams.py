@@ -37,6 +37,7 @@ from tallystick.sim.streams_owner import Owner, Producer, delete, own
 from tallystick.sim.streams_plan import Rich, StreamsPlan
 from tallystick.sim.streams_readers import Tail, follow, look
 from tallystick.sim.streams_refusals import check_refusals
+from tallystick.sim.streams_repair import close_by_repair
 from tallystick.sim.streams_shared import AGAIN_S, FUTILE, Shared
 from tallystick.sim.virtual.loop import VirtualClock, VirtualLoop
 from tallystick.sim.virtual.network import CALM, Fabric
@@ -172,6 +173,8 @@ class StreamsLife:
         if needs_v3 and wire == "v2":
             wire = "auto"
         client = replace(CLIENT, wire=wire, no_quorum_s=plan.no_quorum_s)
+        if name == "heir":  # replicators get to its ledger
+            client = replace(client, absent_bookie_s=0.0)
         settings = StreamClientSettings(
             plan.lease_s,
             max_entries_per_cursor_ledger=plan.max_cursor_entries,
@@ -228,12 +231,13 @@ class StreamsLife:
             owner = Owner(
                 shared, plan.owners[0], shared.chance(), stream, judge.opened("heir", after), Producer("heir")
             )
-            appends = [owner.append() for _ in range(APPENDED)]
+            await self._append(owner, "the heir")
             if plan.saves_numbers:
                 await owner.append_numbered()  # who numbers deletes what those before left of a save
-            await owner.wait()
-            if any(append is None or append.exception() is not None for append in appends):
-                judge.fail("S9", f"the heir cannot append: {appends}")
+                await owner.wait()
+            if await close_by_repair(judge, self._operator, self._bookies, self._client, self._random):
+                await self._append(owner, "the heir, whose ledger a replicator closed,")
+                await self._await_bookies()
             if plan.refuses:
                 await check_refusals(shared, owner, self._drain_all)
         await self._follow("v3")
@@ -241,6 +245,12 @@ class StreamsLife:
         await self._follow("v3", "v2", "auto")
         shared.is_read.set()
         await self._end(self._followers)
+
+    async def _append(self, owner: Owner, who: str) -> None:
+        appends = [owner.append() for _ in range(APPENDED)]
+        await owner.wait()
+        if any(append is None or append.exception() is not None for append in appends):
+            self._judge.fail("S9", f"{who} cannot append: {appends}")
 
     async def _follow(self, *wires: str) -> None:
         """Wait until who follows by these has what was acknowledged."""
