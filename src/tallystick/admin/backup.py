@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.highest import highest_ledger
 from tallystick.bookkeeper.metadata import sqlite_copies
 from tallystick.bookkeeper.metadata.layout import SHORT_IDS_END
+from tallystick.bookkeeper.metadata.restored import RestoredMetadata
 from tallystick.bookkeeper.metadata.sqlite_copies import Content
 from tallystick.bookkeeper.metadata.uri import SqliteUri, parse
 from tallystick.bookkeeper.stream.splice.record import applications
@@ -82,7 +84,8 @@ def restore(uri: str, file: str, *, next_ledger: LedgerId | None = None, do: boo
     plan = _plan(kept, present, first, highest, unknown)
     if not do:
         return plan
-    aside = sqlite_copies.replace(path, file, first)
+    epoch = 1 + max(kept.epoch, present.epoch if present is not None else 0)
+    aside = sqlite_copies.replace(path, file, _restored(plan, epoch))
     return Restoration(**{**vars(plan), "aside": aside, "done": True})
 
 
@@ -147,6 +150,20 @@ def _applications(data: bytes, name: str) -> dict[str, object]:
         return dict(applications(decode_stream(data, where=name))) if data else {}
     except MetadataError:
         return {}
+
+
+def _restored(plan: Restoration, epoch: int) -> RestoredMetadata:
+    return RestoredMetadata(
+        epoch,
+        time.time_ns() // 1_000_000,
+        plan.next_ledger,
+        plan.compared,
+        plan.open_ledgers,
+        plan.lost_ledgers,
+        plan.streams,
+        plan.cursors,
+        plan.applications,
+    )
 
 
 def _path(uri: str) -> str:

@@ -14,6 +14,7 @@ from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.findings import FindingTree
 from tallystick.bookkeeper.metadata.given_up import GivenUp, GivenUpTree
 from tallystick.bookkeeper.metadata.lost_entries import LostEntries, LostTree
+from tallystick.bookkeeper.metadata.restored import RestoredTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.copying import Copying, ReadResult
@@ -60,19 +61,21 @@ class ClusterAudit:
 @dataclass(frozen=True)
 class ClusterStatus:
     """What an operator wants to know first. ``limbo``: by bookie how many ledgers it does not know what it has of;
-    ``damaged``: how many entries it stores and cannot read."""
+    ``damaged``: how many entries it stores and cannot read. ``is_held``: the metadata was restored, nobody has
+    confirmed what it lacks, and bookies delete nothing."""
 
     bookies: tuple[BookieStatus, ...]
     limbo: Mapping[BookieId, int]
     damaged: Mapping[BookieId, int]
     repair: RepairStatus
+    is_held: bool
 
     @property
     def is_well(self) -> bool:
-        """Whether every bookie serves, every ledger has its copies, and repair may work."""
+        """Whether every bookie serves and may delete, every ledger has its copies, and repair may work."""
         are_up = all(bookie.registered is BookiePresence.WRITABLE for bookie in self.bookies)
         repair = self.repair
-        knows_all = not self.limbo and not self.damaged
+        knows_all = not (self.limbo or self.damaged or self.is_held)
         return are_up and knows_all and repair.is_enabled and not (repair.marks or repair.lost or repair.findings)
 
 
@@ -141,10 +144,10 @@ async def cluster_status(uri: str) -> ClusterStatus:
     """Raises MetadataError."""
     async with metadata(uri) as driver:
         repair = await _status(driver)
-        bookies = await list_bookies(driver)
+        bookies, held = await list_bookies(driver), await RestoredTree(driver).held()
     limbo = {bookie.id: number for bookie in bookies if (number := bookie.number(LIMBO))}
     damaged = {bookie.id: number for bookie in bookies if (number := bookie.entries_damaged)}
-    return ClusterStatus(tuple(bookies), limbo, damaged, repair)
+    return ClusterStatus(tuple(bookies), limbo, damaged, repair, held is not None)
 
 
 async def cluster_audit(uri: str, progress: Callable[[int], None]) -> ClusterAudit:

@@ -10,6 +10,7 @@ from tallystick.cli.options import SERVICE, WHOLE, Json, MetadataOption
 
 if TYPE_CHECKING:
     from tallystick.admin.backup import Restoration
+    from tallystick.admin.reconcile import Reconciliation
 
 app = App(name="cluster", help="Make a new cluster; see how it is, look through its ledgers; back its metadata up.")
 
@@ -68,6 +69,7 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
             "since": found.repair.since,
             "in_hand": len(found.repair.in_hand),
             "findings": len(found.repair.findings),
+            "reconciled": not found.is_held,
             "lost": {ledger: text_of(lost.runs) for ledger, lost in found.repair.lost.items()},
             "given_up": [
                 f"ledger {line.ledger}: {line.lost or 'nothing'} by {line.who}" for line in found.repair.given_up
@@ -149,7 +151,8 @@ def restore(
     """Put a backup in the place of a cluster's metadata, with all bookies and clients stopped.
 
     Says what goes back, and asks each bookie's folders for its highest ledger, so that no id is given out twice. The
-    file that was there is kept beside it. Ledgers that were made since the backup stay on the bookies, which keep them.
+    file that was there is kept beside it. Ledgers that were made since the backup stay on the bookies, which delete
+    nothing until `tally cluster reconcile` has shown what lacks, and you confirmed.
 
     Example: `tally cluster restore /backups/tally-monday.db --uri sqlite:///srv/tally/metadata.db --yes`
     """
@@ -159,6 +162,79 @@ def restore(
     output.details(_fields(restore(service.resolve(), file, next_ledger=next_ledger, do=yes)), json=json)
     if not yes and not json:
         print("nothing was changed: give --yes to put it back")
+    elif not json:
+        print("bookies delete nothing from now on: start them, and see `tally cluster reconcile`")
+
+
+@app.command
+def reconcile(
+    *,
+    service: MetadataOption = SERVICE,
+    without: Annotated[
+        tuple[str, ...], Parameter(help="A bookie that has not said what it has, and will not. Repeatable.")
+    ] = (),
+    yes: Annotated[
+        bool, Parameter(negative=(), help="Let bookies delete again. Without, it is only said what lacks.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """After `tally cluster restore`: show which ledgers bookies have and the metadata lacks, and what went back.
+
+    No bookie deletes a ledger until you gave --yes. Exit code 3 until then.
+
+    Example: `tally cluster reconcile --uri sqlite:///srv/tally/metadata.db`
+    """
+    import asyncio
+
+    from tallystick.admin.reconcile import reconcile
+    from tallystick.cli import NOT_WELL, output
+
+    found = asyncio.run(reconcile(service.resolve(), confirm=yes, without=without))
+    if found is None:
+        output.details({"restored": False}, json=json)
+        return 0
+    output.details(_reconciliation(found, json=json), json=json)
+    is_confirmed = found.restored.confirmed_ms is not None
+    if not is_confirmed and not json:
+        print("bookies delete nothing: give --yes to let them")
+    return 0 if is_confirmed else NOT_WELL
+
+
+def _reconciliation(found: Reconciliation, *, json: bool) -> dict[str, Any]:
+    """Return what is told of restored metadata."""
+    from tallystick.cli.times import shown
+
+    restored, lacking = found.restored, found.lacking
+    confirmed_ms = restored.confirmed_ms
+    rows: list[Any] = (
+        [{"first": run.first, "last": run.last, "bookies": [*run.bookies], "kept": run.is_kept} for run in lacking]
+        if json
+        else [
+            f"{_span(run.first, run.last)} on {', '.join(run.bookies)}: "
+            + ("kept until `tally bookie collect --now`" if run.is_kept else "deleted when you confirm")
+            for run in lacking
+        ]
+    )
+    return {
+        "restored": shown(restored.at_ms),
+        "epoch": restored.epoch,
+        "next_ledger": restored.next_ledger,
+        "lacking": rows,
+        "lacking_ledgers": sum(run.last - run.first + 1 for run in lacking) + found.more,
+        "entries_deleted": [_span(first, last) for first, last in found.deleted],
+        "open_ledgers": [*found.still_open],
+        "compared": restored.is_compared,
+        "lost_ledgers": len(restored.lost_ledgers),
+        "streams": [*restored.streams],
+        "cursors": [*restored.cursors],
+        "applications": [*restored.applications],
+        "unheard": [*found.unheard],
+        "confirmed": None if confirmed_ms is None else shown(confirmed_ms),
+    }
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}-{last}" if first < last else str(first)
 
 
 def _fields(restored: Restoration) -> dict[str, Any]:

@@ -169,6 +169,7 @@ _BOOKIE = {
             "surplus copies dropped": "Entries that the metadata places at others, which have them all, were dropped.",
             "ledgers replaced": "Ids were given out again: the entries of the older ledgers were given up.",
             "collection ordered": "An operator ordered a collection.",
+            "collections go on": "An operator confirmed what the restored metadata lacks: `tally cluster reconcile`.",
         },
     ),
     **_kinds(
@@ -178,6 +179,7 @@ _BOOKIE = {
             "adds refused": "By its metadata nobody writes the ledger: its writer hears it is fenced. Once a minute.",
             "fences refused": "More ledgers without an entry here are to be fenced than the bound. Told once a while.",
             "bookie is read-only": "The bookie takes no ordinary adds; it serves reads and recovery.",
+            "collections stand still": "The metadata was restored: nothing is deleted until that is confirmed.",
             "checkpoint postponed": "A checkpoint failed for lack of space; the journal keeps everything.",
             "no checkpoint at stop": "The last checkpoint failed; the next start reads the journal.",
             "deleted ledgers not looked for": "The metadata could not be read: nothing is deleted.",

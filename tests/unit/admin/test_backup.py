@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from support.waiting import until
 from support.watched import METADATA
 from tallystick import sync
-from tallystick.admin import cluster
+from tallystick.admin import cluster, repair
 from tallystick.admin.backup import backup, restore
 from tallystick.admin.dev import DevCluster
+from tallystick.admin.reconcile import reconcile
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
@@ -43,6 +46,24 @@ def damaged_copies(folder: Path, copy: str) -> Iterator[str]:
     for content in (b"", b"text", Path(copy).read_bytes()[:5000]):
         damaged.write_bytes(content)
         yield str(damaged)
+
+
+def assert_nothing_goes_until_confirmed(uri: str, since: list[int]) -> None:
+    """Bookies say what the metadata lacks, which is kept, and an operator confirms."""
+
+    async def all_have_said() -> bool:
+        found = await reconcile(uri)
+        return found is not None and not found.unheard
+
+    asyncio.run(until(all_have_said, pause=0.05))
+    assert not asyncio.run(repair.cluster_status(uri)).is_well
+    found = asyncio.run(reconcile(uri))
+    assert found is not None and found.restored.epoch == 1 and found.restored.streams == (STREAM,)
+    lacking = {ledger for run in found.lacking for ledger in range(run.first, run.last + 1)}
+    assert set(since) <= lacking and all(run.is_kept for run in found.lacking)
+    confirmed = asyncio.run(reconcile(uri, confirm=True))
+    assert confirmed is not None and confirmed.restored.confirmed_ms is not None
+    assert asyncio.run(repair.cluster_status(uri)).is_well
 
 
 @pytest.mark.real_time
@@ -79,6 +100,7 @@ def test_what_was_made_since_stays_on_the_bookies_and_no_id_is_given_twice(tmp_p
         done = restore(uri, copy, do=True)
         assert done.done and done.aside is not None
         dev.up()
+        assert_nothing_goes_until_confirmed(uri, since)
         with sync.connect(uri) as bk:
             assert closed.id in bk.ledgers() and not set(since) & set(bk.ledgers())
             for ledger, rows in ((closed.id, ROWS), (open_ledger.id, ROWS + ROWS)):
@@ -90,6 +112,8 @@ def test_what_was_made_since_stays_on_the_bookies_and_no_id_is_given_twice(tmp_p
         dev.down()
         restore(uri, done.aside, do=True)
         dev.up()
+        held = asyncio.run(reconcile(uri))
+        assert held is not None and held.restored.epoch == 2, "the newer file was restored, too"
         with sync.connect(uri) as bk:
             for ledger in since:
                 with bk.open_ledger(ledger) as reader:

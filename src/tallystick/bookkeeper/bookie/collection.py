@@ -22,10 +22,12 @@ from tallystick.bookkeeper.bookie.garbage import (
 from tallystick.bookkeeper.bookie.look import judge
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
+from tallystick.bookkeeper.bookie.restore_hold import RestoreHold
 from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.waiting_deletions import WaitingDeletions, WaitingFile
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
+from tallystick.bookkeeper.metadata.restored import RestoredMetadata, RestoredTree
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.codec.steps import finished
@@ -88,6 +90,8 @@ class GarbageCollection:
         self.ordered: Callable[[Order], None] = lambda order: None  # settable: hears of what an operator ordered
         self._skipped_ids: set[LedgerId] = set()
         self._again: set[LedgerId] = set()  # deleted once, and other ledgers in the metadata now
+        self._deleted_here: list[LedgerId] = []  # deleted once, and in the metadata now
+        self._hold = RestoreHold(bookie, clock, counts, events)
 
     def _was_made(self, ledger: LedgerId) -> bool:
         """Return whether the metadata had the ledger: its creation is known here."""
@@ -148,7 +152,7 @@ class GarbageCollection:
         self._counts.deletions_waiting, self._counts.ledgers_ahead = waiting, ahead
 
     async def runs(self, wait_s: float) -> None:
-        due_at = self._clock.now() + min(wait_s, FIRST_RUN_S)
+        due_at = self._clock.now() + (0.0 if await self._is_held() else min(wait_s, FIRST_RUN_S))
         while True:
             if (order := await self._next_order(due_at)) is not None:
                 self.ordered(order)
@@ -158,6 +162,12 @@ class GarbageCollection:
                 self._counts.collections_failed += 1
                 self._events.emit("deleted ledgers not looked for", reason=str(error))
             due_at = self._clock.now() + wait_s
+
+    async def _is_held(self) -> bool:
+        """Return whether somebody waits for what this bookie has and restored metadata lacks."""
+        with contextlib.suppress(MetadataError):  # the first run says so
+            return await self._hold.look(RestoredTree(self._driver)) is not None
+        return False
 
     async def _next_order(self, due_at: float) -> Order | None:
         while (rest_s := due_at - self._clock.now()) > 0:
@@ -170,17 +180,33 @@ class GarbageCollection:
         return self._orders.take(self._clock.wall_ms() / 1000, self._events)
 
     async def run(self, *, override: bool = False) -> int:
-        """Do one run, with its wait. Returns how many ledgers were deleted; after MetadataError, DiskFull none was."""
+        """Do one run, with its wait. Returns how many ledgers were deleted; after MetadataError, DiskFull none was.
+
+        Over metadata that was restored, which no operator has confirmed, it says what lacks, and deletes nothing.
+        """
         try:
-            actions = await in_turns(self._core.begin(self._storage.ledger_ids(), override=override))
+            tree = RestoredTree(self._driver)
+            restored, stored = await self._hold.look(tree), self._storage.ledger_ids()
+            actions = await in_turns(self._core.begin(stored, override=override, survey=restored is not None))
             while not isinstance(action := actions[0], Finish):
                 actions = await self._perform(action)
+            if restored is not None:
+                await self._say(action, restored, tree)
+                return 0
+            if await self._hold.look(tree) is not None:
+                raise MetadataError("the metadata was restored while it was looked through")
             count = await self._finish(action)
             with contextlib.suppress(MetadataError):  # the next run does it
                 await self._note()
             return count
         finally:
             self._recent.forget()
+
+    async def _say(self, end: Finish, restored: RestoredMetadata, tree: RestoredTree) -> None:
+        """Say what a survey found. Raises MetadataError."""
+        if end.refused is not None:
+            raise MetadataError(end.refused)
+        await self._hold.say(tree, restored, self._core.waiting.ahead, end.lacking or (), self._deleted_here)
 
     async def _perform(self, action: Action) -> list[Action]:
         if isinstance(action, Wait):
@@ -211,7 +237,7 @@ class GarbageCollection:
                 await take()
                 await asyncio.sleep(0)  # the driver may have the next page already
         await take()
-        self._again = await self._of_others(again)
+        self._again, self._deleted_here = await self._of_others(again), again
 
     async def _of_others(self, again: Sequence[LedgerId]) -> set[LedgerId]:
         """Return the ids of deleted ledgers that newer ones have, or any others where they were given up.

@@ -23,6 +23,8 @@ the metadata had wait only if these are too many by themselves. A ledger that is
 adds to it are refused as before. Time counts from one proof to the next by the clock of the process, and what has
 passed is kept across restarts (``waiting_deletions.py``): a wall clock that jumps ends no wait, and a bookie that is
 restarted every day does not wait for ever. (The original's ScanAndCompareGarbageCollector believes one listing.)
+
+A run can be a *survey*: it ends behind the first proof, deletes nothing, and says which ledgers lack.
 """
 
 from __future__ import annotations
@@ -82,13 +84,14 @@ class Wait:
 @dataclass(frozen=True)
 class Finish:
     """The run is over: these are to be deleted. ``waiting`` more have no metadata and are too many at once; ``ahead``
-    ledgers are newer than the metadata."""
+    ledgers are newer than the metadata. ``lacking``, of a survey: those that the metadata lacks, ascending."""
 
     delete: tuple[LedgerId, ...] = ()
     waiting: int = 0
     waits_s: float = 0.0  # until the first of them are deleted, if they still lack
     refused: str | None = None  # why nothing could be proven
     ahead: int = 0
+    lacking: Sequence[LedgerId] | None = None
 
 
 Action = List | Look | Wait | Finish
@@ -116,12 +119,13 @@ class GarbageCore:
         self.waiting = waiting if waiting is not None and is_of_cluster else WaitingDeletions(instance)
         self._proven_at: float | None = None  # when a run of this process last ended with a proof
         self._stored: array[int] = array("q")  # ascending; when the run began
-        self._restarts, self._override = 0, False
+        self._restarts, self._override, self._is_survey = 0, False, False
 
-    def begin(self, stored: Sequence[LedgerId], *, override: bool = False) -> Steps[list[Action]]:
-        """Begin a run over the ledgers that are stored now; ``override`` deletes however many have no metadata."""
+    def begin(self, stored: Sequence[LedgerId], *, override: bool = False, survey: bool = False) -> Steps[list[Action]]:
+        """Begin a run over the ledgers that are stored now; ``override`` deletes however many have no metadata, a
+        ``survey`` nothing."""
         self._stored = yield from ascending(stored)
-        self._restarts, self._override = 0, override
+        self._restarts, self._override, self._is_survey = 0, override, survey
         return self._start()
 
     def compare(
@@ -187,6 +191,8 @@ class GarbageCore:
         batch = tuple(self._candidates[self._position : self._position + LOOK_LEDGERS])
         if batch:
             return [Look(batch)]
+        if self._is_survey:
+            return [Finish(lacking=self._missing)]
         if self._missing and self._first_proof_at is None:
             self._first_proof_at = now
             return [Wait(self._rules.gap_s)]

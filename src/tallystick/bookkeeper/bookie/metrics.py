@@ -70,6 +70,7 @@ class Counts:
     surplus_ledgers: int = 0  # by the last round
     surplus_waiting: int = 0  # now
     surplus_dropped: int = 0
+    collections_held: int = 0  # now: 1 while nobody has confirmed what restored metadata lacks
     filled_entries: int = 0
     filled_bytes: int = 0
     scrubs: int = 0
@@ -236,6 +237,8 @@ def _collection(view: View) -> Iterator[Metric]:
     yield GaugeMetricFamily("bookie_surplus_waiting", text, view.counts.surplus_waiting)
     text = "Ledgers newer than the metadata, which was restored from an older copy"
     yield GaugeMetricFamily("bookie_ledgers_ahead", text, view.counts.ledgers_ahead)
+    text = "1 while nobody has confirmed what restored metadata lacks: nothing is deleted"
+    yield GaugeMetricFamily("bookie_collections_held", text, view.counts.collections_held)
     for name, text, count in (
         ("bookie_DELETED_LEDGER_COUNT", "Ledgers deleted", view.counts.ledgers_deleted),
         ("bookie_RECLAIMED_DELETION_SPACE_BYTES", "Given back by logs without a ledger", stats.deletion_bytes),

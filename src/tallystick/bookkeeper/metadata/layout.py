@@ -8,6 +8,7 @@
     <root>/cookies/…      made with the first cookie
     <root>/idgen/ID-…     see ledger_ids.py
     <root>/../tallystick/<name of the root>/bookies/…    how far the disk of each bookie of ours is (``progress.py``)
+    <root>/../tallystick/<name of the root>/restored     what a restore did (``restored.py``)
     <root>/00/0000/L0001            ledger 1: ten digits as 2-4-4, for ids below 2^31 - 1
     <root>/000/0000/0002/1474/L8364 nineteen digits as 3-4-4-4-4, for all others
 

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tallystick.bookkeeper.metadata import sqlite_schema
+from tallystick.bookkeeper.metadata import restored, sqlite_schema
 from tallystick.bookkeeper.metadata.layout import SHORT_IDS_END
+from tallystick.bookkeeper.metadata.restored import RestoredMetadata
 from tallystick.bookkeeper.metadata.sqlite_schema import Creations
 from tallystick.bookkeeper.metadata.uri import DEFAULT_ROOT
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
@@ -21,17 +22,20 @@ from tallystick.errors import MetadataError, UsageError
 _BESIDE = ("-wal", "-shm", "-journal")  # files of SQLite's, of which a new file may have none of an old one
 _LEDGERS = f"parent GLOB '{DEFAULT_ROOT}/[0-9]*' AND name GLOB 'L[0-9][0-9][0-9][0-9]'"
 _LOW_BITS = 32  # of a long id
+_RESTORED = restored.restored_path(DEFAULT_ROOT)
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a metadata file has, as far as a copy of it is judged by that. ``next_ledger`` is the next id."""
+    """What a metadata file has, as far as a copy of it is judged by that. ``next_ledger`` is the next id, ``epoch`` how
+    often the metadata was restored."""
 
     instance: str
     next_ledger: LedgerId
     ledgers: dict[LedgerId, bytes]
     cookies: dict[BookieId, bytes]
     streams: dict[str, tuple[int, int, bytes]]  # and cursors: creation, version, data
+    epoch: int
 
 
 def copy(path: str, target: str) -> None:
@@ -79,19 +83,20 @@ def read_alone(path: str) -> Content | None:
         return content
 
 
-def replace(path: str, backup: str, next_ledger: LedgerId) -> str | None:
+def replace(path: str, backup: str, what: RestoredMetadata) -> str | None:
     """Put a copy in the place of a metadata file that nobody has open. Returns where the file is now that was there.
 
     Who opens the old one meanwhile is told with the next change (``SqliteFile.require_same``). The copy has nobody
-    registered, and gives ids from ``next_ledger`` on, or from its own next one. A crash leaves the one file or the
-    other. Raises MetadataError.
+    registered, says ``what`` it is, so that bookies delete nothing, and gives ids from its ``next_ledger`` on, or from
+    its own next one. A crash leaves the one file or the other. Raises MetadataError.
     """
     with _made_beside(path) as part:
         _copy_into(backup, part)
         with _connected(part) as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM nodes WHERE owner IS NOT NULL")
-            _raise_counter(connection, next_ledger)
+            _raise_counter(connection, what.next_ledger)
+            _say_restored(connection, what)
             connection.execute("COMMIT")
             connection.execute("PRAGMA journal_mode = WAL")
         _sync(part)
@@ -116,6 +121,18 @@ def _raise_counter(connection: sqlite3.Connection, next_ledger: LedgerId) -> Non
     _make(connection, folder, name)
     values = number, folder, name
     connection.execute("UPDATE nodes SET next = max(next, ?) WHERE parent = ? AND name = ?", values)
+
+
+def _say_restored(connection: sqlite3.Connection, what: RestoredMetadata) -> None:
+    """Say that this was restored, in the place of what was said of an earlier restore."""
+    place = _RESTORED.rpartition("/")
+    connection.execute("DELETE FROM nodes WHERE parent = ?", (_RESTORED,))
+    connection.execute("DELETE FROM nodes WHERE parent = ? AND name = ?", (place[0], place[2]))
+    parts = _RESTORED.split("/")[1:]
+    for depth, name in enumerate(parts):
+        _make(connection, "".join(f"/{part}" for part in parts[:depth]), name)
+    values = restored.encode(what), place[0], place[2]
+    connection.execute("UPDATE nodes SET data = ? WHERE parent = ? AND name = ?", values)
 
 
 def _make(connection: sqlite3.Connection, folder: str, name: str) -> None:
@@ -153,9 +170,18 @@ def _content(connection: sqlite3.Connection, path: str) -> Content:
             ledgers,
             dict(cookies.fetchall()),
             {stream: (creation, version, data) for stream, creation, version, data in streams if len(data)},
+            _epoch(connection),
         )
     except sqlite3.Error as error:
         raise MetadataError(f"this is no metadata file, or a damaged one: {error}", path=path) from error
+
+
+def _epoch(connection: sqlite3.Connection) -> int:
+    folder, _, name = _RESTORED.rpartition("/")
+    node = connection.execute("SELECT data FROM nodes WHERE parent = ? AND name = ?", (folder, name)).fetchone()
+    with contextlib.suppress(MetadataError):  # what is written in its place can be read again
+        return 0 if node is None else restored.decode(node[0], _RESTORED).epoch
+    return 0
 
 
 def _next_ledger(connection: sqlite3.Connection) -> LedgerId:

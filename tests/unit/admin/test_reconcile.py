@@ -1,0 +1,109 @@
+"""What an operator is shown of restored metadata, and when collections may go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tallystick import cli
+from tallystick.admin import cluster
+from tallystick.admin.cluster import metadata
+from tallystick.admin.reconcile import LackingRun, _lacking, reconcile
+from tallystick.bookkeeper.metadata import restored
+from tallystick.bookkeeper.metadata.restored import BookieSurvey, RestoredMetadata, RestoredTree
+from tallystick.bookkeeper.metadata.store import Create
+from tallystick.errors import MetadataConflict, UsageError
+
+RESTORED = RestoredMetadata(2, 1_700_000_000_000, 70, True, (5,), (60, 61), ("t/n/persistent/s",), ("c",), ("app",))
+SURVEY = BookieSurvey(2, 1, ((60, 69),), ((3, 3),), ((7, 8),))
+
+
+@pytest.fixture
+async def uri(tmp_path: Path) -> str:
+    uri = f"sqlite://{tmp_path}/metadata.db"
+    await cluster.init(uri)
+    return uri
+
+
+async def put_back(uri: str, *bookies: str) -> None:
+    async with metadata(uri) as driver:
+        await driver.store.change(Create(restored.restored_path(driver.root), restored.encode(RESTORED)))
+        for bookie in bookies:
+            await driver.write_cookie(bookie, b"", None)
+
+
+async def report(uri: str, bookie: str, survey: BookieSurvey) -> None:
+    async with metadata(uri) as driver:
+        await RestoredTree(driver).report(bookie, survey)
+
+
+async def test_metadata_that_was_never_restored_needs_nothing(uri: str) -> None:
+    assert await reconcile(uri, confirm=True) is None
+
+
+async def test_each_bookie_is_heard_before_anybody_may_confirm(uri: str) -> None:
+    await put_back(uri, "b1", "b2", "b3")
+    await report(uri, "b1", SURVEY)
+    await report(uri, "b2", BookieSurvey(1, 1, (), (), ()))  # of the restore before
+    found = await reconcile(uri)
+    assert found is not None and found.unheard == ("b2", "b3")
+    for without in ((), ("b3",)):
+        with pytest.raises(UsageError, match=r"have not said.*b2"):
+            await reconcile(uri, confirm=True, without=without)
+    with pytest.raises(UsageError, match=r"no such bookie.*b9"):
+        await reconcile(uri, without=("b9",))
+    await report(uri, "b2", SURVEY)
+    found = await reconcile(uri, confirm=True, without=("b3",))
+    assert found is not None and found.restored.confirmed_ms is not None and found.deleted == ((7, 8),)
+    assert found.lacking == (LackingRun(3, 3, ("b1", "b2"), False), LackingRun(60, 69, ("b1", "b2"), True))
+    again = await reconcile(uri, confirm=True)
+    assert again is not None and again.restored == found.restored
+
+
+async def test_who_looked_before_another_restore_confirms_nothing(uri: str) -> None:
+    await put_back(uri)
+    async with metadata(uri) as driver:
+        tree = RestoredTree(driver)
+        held = await tree.read()
+        assert held is not None
+        await tree.confirm(held.value, held.version, 1)
+        with pytest.raises(MetadataConflict, match="look again"):
+            await tree.confirm(held.value, held.version, 2)
+
+
+def test_ledgers_in_a_row_that_the_same_bookies_have_are_one_run() -> None:
+    surveys = {
+        "b1": BookieSurvey(2, 1, ((10, 19), (30, 30)), ((20, 21),), ()),
+        "b2": BookieSurvey(2, 1, ((15, 18),), ((30, 30),), ()),
+    }
+    assert [*_lacking(surveys)] == [
+        LackingRun(10, 14, ("b1",), True),
+        LackingRun(15, 18, ("b1", "b2"), True),
+        LackingRun(19, 19, ("b1",), True),
+        LackingRun(20, 21, ("b1",), False),
+        LackingRun(30, 30, ("b1", "b2"), False),
+    ]
+
+
+def test_the_command_shows_it_as_a_table_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = f"sqlite://{tmp_path}/metadata.db"
+    asyncio.run(cluster.init(uri))
+    command = ["cluster", "reconcile", "--uri", uri]
+    assert cli.main(command) == 0
+    asyncio.run(put_back(uri, "b1"))
+    assert cli.main([*command, "--json", "--yes"]) == cli.WRONG_USAGE, "nobody has heard of b1"
+    asyncio.run(report(uri, "b1", SURVEY))
+    capsys.readouterr()
+    assert cli.main(command) == cli.NOT_WELL
+    shown = capsys.readouterr().out
+    assert "3 on b1: deleted when you confirm" in shown and "60-69 on b1: kept until" in shown and "--yes" in shown
+    assert cli.main([*command, "--json"]) == cli.NOT_WELL
+    row = json.loads(capsys.readouterr().out)
+    assert row["lacking"][1] == {"first": 60, "last": 69, "bookies": ["b1"], "kept": True}
+    assert (row["lacking_ledgers"], row["confirmed"], row["streams"]) == (11, None, ["t/n/persistent/s"])
+    assert cli.main([*command, "--yes"]) == 0 and "confirmed" in capsys.readouterr().out
+    assert cli.main(["cluster", "status", "--uri", uri]) in (0, cli.NOT_WELL)
+    assert "reconciled        yes" in capsys.readouterr().out
