@@ -148,10 +148,11 @@ def _bookie(name: BookieId, bookies: RegisteredBookies) -> BookieStatus:
     return BookieStatus(name, BookiePresence.DOWN, None)
 
 
-async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetails:
-    """Also asks the bookie itself. Raises NotFound for an id that never joined this cluster."""
+async def bookie_details(driver: MetadataDriver, name: BookieId, uri: str | None = None) -> BookieDetails:
+    """Also asks the bookie itself, with the keys that the metadata ``uri`` or the environment names. Raises
+    NotFound for an id that never joined this cluster, UsageError."""
     bookie, cookie_node = await _joined(driver, name)
-    answers_ms, problem, space = await _probe(bookie)
+    answers_ms, problem, space = await _probe(bookie, uri)
     if problem is None and bookie.registered is BookiePresence.READ_ONLY and not bookie.is_drained:
         problem = "it takes no new entries: a disk of it is full or failing, its log says which"
     elif problem is None and bookie.ledgers_ahead:
@@ -262,7 +263,7 @@ def check_folders(ledger_dirs: Sequence[str], journal_dirs: Sequence[str]) -> Ch
         return check_bookie(disk, folders, system_random())
 
 
-async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None, BookieSpace | None]:
+async def _probe(bookie: BookieStatus, uri: str | None) -> tuple[float | None, str | None, BookieSpace | None]:
     """A connection proves little (the kernel accepts for a frozen process): read an entry that cannot exist instead."""
     address = bookie.info.address if bookie.info else None
     if address is None:
@@ -274,7 +275,7 @@ async def _probe(bookie: BookieStatus) -> tuple[float | None, str | None, Bookie
     async def offers(name: BookieId) -> tuple[str, ...]:
         return auth_offers(bookie.info)
 
-    settings = secured(ClientSettings(read_timeout_s=PROBE_TIMEOUT_S, connect_timeout_s=PROBE_TIMEOUT_S))
+    settings = secured(ClientSettings(read_timeout_s=PROBE_TIMEOUT_S, connect_timeout_s=PROBE_TIMEOUT_S), uri)
     client = BookieClient(this_machine(), resolve, settings, offers=offers)
     start_s = time.monotonic()
     try:

@@ -98,8 +98,9 @@ def info(
     from tallystick.cli import output
 
     async def status() -> BookieDetails:
-        async with cluster.metadata(service.resolve()) as driver:
-            return await bookies.bookie_details(driver, bookie)
+        uri = service.resolve()
+        async with cluster.metadata(uri) as driver:
+            return await bookies.bookie_details(driver, bookie, uri)
 
     details = asyncio.run(status())
     row = _row(details.bookie)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF8
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, overload
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.remoting.security import BrokerSecurity
+from tallystick.runtime.certificates import secret_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +34,14 @@ def add_key_file(spark: SparkSession, path: str) -> str:
     return os.path.basename(path)
 
 
+@overload
+def key_file(name: str) -> str: ...
+
+
+@overload
+def key_file(name: None) -> None: ...
+
+
 def key_file(name: str | None) -> str | None:
     """Returns the path of what an option names, where it is read: a name without a folder is that of a file that was
     added, if there is one. Spark makes those readable for everybody on the machine: this one is its account's alone."""
@@ -46,6 +57,24 @@ def key_file(name: str | None) -> str | None:
         return name
     os.chmod(added, 0o600)
     return added
+
+
+def password_in(path: str) -> bytes:
+    """Returns the password in a file, whose line break at the end is none of it, and neither is a byte order mark.
+    Raises UsageError, also for one that others may read."""
+    try:
+        changed_ns = os.stat(path).st_ctime_ns
+    except OSError:
+        changed_ns = 0  # which the reading says
+    return _password(path, changed_ns)
+
+
+@lru_cache(maxsize=64)  # it is asked for once a ledger
+def _password(path: str, changed_ns: int) -> bytes:
+    password = secret_bytes(path).removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
+    if not password:  # who names a file wants a password
+        raise UsageError("the password file is empty", path=path)
+    return password
 
 
 def security_here(security: BrokerSecurity | None) -> BrokerSecurity | None:

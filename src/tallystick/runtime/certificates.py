@@ -109,14 +109,22 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
 
 
-def secret_text(path: str) -> str:
-    """Return the text of a file that nobody else may read. Raises UsageError."""
+def secret_bytes(path: str) -> bytes:
+    """Return what is in a file that nobody else may read. Raises UsageError."""
     _require_private(path)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             return file.read()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UsageError(f"a file of secrets cannot be read: {error}", path=path) from error
+
+
+def secret_text(path: str) -> str:
+    """Return the text of a file that nobody else may read. Raises UsageError, which shows nothing of it."""
+    try:
+        return secret_bytes(path).decode().replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise UsageError("a file of secrets cannot be read: it is not in UTF-8", path=path) from None
 
 
 def common_name(certificate: dict[str, object]) -> str:

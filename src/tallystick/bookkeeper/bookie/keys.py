@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.security import SecuritySettings
-from tallystick.bookkeeper.metadata.uri import require_shared
+from tallystick.bookkeeper.metadata.uri import require_plain
 from tallystick.bookkeeper.wire.auth import DIGEST_MD5
 from tallystick.errors import UsageError
 from tallystick.runtime import keyfile
@@ -34,7 +34,7 @@ def _folders(key: str, value: str) -> tuple[str, ...]:
 
 def _metadata_uri(key: str, value: str) -> str:
     try:
-        return require_shared(value)
+        return require_plain(value)
     except UsageError as error:
         raise UsageError(f"{key}: {error.message}", **error.fields) from error
 

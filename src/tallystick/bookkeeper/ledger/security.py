@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tallystick.bookkeeper.metadata.uri import client_options
 from tallystick.bookkeeper.wire.auth import CERTIFICATE, DIGEST_MD5, SCRAM_SHA_256, STRONGEST_FIRST
 from tallystick.errors import UsageError
 from tallystick.runtime import keyfile
@@ -75,6 +76,20 @@ class ClientSecurity:
         if strange:  # what is not known protects nothing
             raise UsageError(f"the file of security has keys that nobody knows: {', '.join(strange)}", path=path)
         return KEYS.build(texts)
+
+    @classmethod
+    def of_uri(cls, uri: str) -> ClientSecurity | None:
+        """Read what stands behind the ``?`` of a metadata URI; None if nothing does. Raises UsageError."""
+        return cls.of_options(client_options(uri))
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, str]) -> ClientSecurity | None:
+        """Read the options of a metadata URI; None if there are none. Raises UsageError."""
+        if "security" not in options:
+            return KEYS.build(options) if options else None
+        if len(options) > 1:
+            raise UsageError("the option security of a metadata URI names a file with all keys: give it alone")
+        return cls.load(options["security"])
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> ClientSecurity | None:

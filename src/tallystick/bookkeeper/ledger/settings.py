@@ -84,9 +84,10 @@ class ClientSettings:
         return Policy(self.placement, self.min_racks, self.enforce_min_racks, self.min_regions)
 
 
-def secured(settings: ClientSettings) -> ClientSettings:
-    """Return the settings with the security of the file that ``TALLY_SECURITY`` names, where they have none and there
-    is one. Raises UsageError."""
-    if settings.security is not None or (security := ClientSecurity.of_environment(os.environ)) is None:
+def secured(settings: ClientSettings, uri: str | None = None) -> ClientSettings:
+    """Return the settings with the security of the metadata ``uri``, or else of the file that ``TALLY_SECURITY`` names,
+    where they have none and there is one. Raises UsageError."""
+    if settings.security is not None:
         return settings
-    return replace(settings, security=security)
+    security = (ClientSecurity.of_uri(uri) if uri is not None else None) or ClientSecurity.of_environment(os.environ)
+    return settings if security is None else replace(settings, security=security)

@@ -6,6 +6,10 @@
     sqlite:///absolute/path                         one file of this machine
     zk+hierarchical://host:port;host:port/ledgers   ZooKeeper; also zk:// and zk+null://, and "," between the hosts
     zk+longhierarchical://host:port/ledgers         the same, of a cluster that keeps its ledgers so
+
+Behind a ``?`` a client may be told where its keys are: ``?tlsTrustStore=/etc/ca.pem&user=me&passwordFile=/etc/secret``,
+names and values in percent-encoding where they have ``&``, ``=``, ``?`` or ``%``. Paths alone: a URI keeps no secret,
+and no error repeats what is behind the ``?``, or a name and password in front of a host.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from tallystick.bookkeeper.metadata.layout import Manager
 from tallystick.errors import UsageError
@@ -22,6 +27,19 @@ ZOOKEEPER_PORT = 2181
 DEFAULT_ROOT = "/ledgers"
 # "null" and no flavour at all mean: whatever the cluster's LAYOUT says.
 FLAVOURS = {"hierarchical": Manager.HIERARCHICAL, "longhierarchical": Manager.LONG_HIERARCHICAL, "null": None, "": None}
+# Which keys of a client's security (``ledger/security.py``) a URI may have; ``security``: the file with all of them.
+CLIENT_OPTIONS = (
+    "security",
+    "tlsTrustStore",
+    "tlsCertificatePath",
+    "tlsKeyStore",
+    "tlsKeyStorePasswordPath",
+    "user",
+    "passwordFile",
+    "authMechanisms",
+    "authRequired",
+)
+_SECRETS = frozenset(("password", "passwd", "secret", "token", "key", "secretkey"))
 _SHARED = "sqlite:///absolute/path or zk+hierarchical://host:port;host:port/ledgers"
 
 
@@ -51,29 +69,67 @@ MetadataUri = MemoryUri | SqliteUri | ZooKeeperUri
 
 def parse(uri: str) -> MetadataUri:
     """Raises UsageError that says what a URI looks like."""
-    scheme, separator, rest = text(uri, "a metadata URI", may_be_path=True).partition("://")
+    place = text(uri, "a metadata URI", may_be_path=True).partition("?")[0]
+    client_options(uri)
+    scheme, separator, rest = place.partition("://")
     kind, _, flavour = scheme.lower().partition("+")
     if not separator or kind not in ("memory", "sqlite", "zk"):
-        raise UsageError(f"a metadata URI is {_SHARED}, or memory://NAME within one process", uri=uri)
+        raise UsageError(f"a metadata URI is {_SHARED}, or memory://NAME within one process", uri=shown(uri))
     if kind == "zk":
         return _zookeeper(uri, flavour, rest)
     if flavour:
-        raise UsageError(f"{kind}:// has no flavours", uri=uri)
+        raise UsageError(f"{kind}:// has no flavours", uri=shown(uri))
     if kind == "memory":
         if not rest:
-            raise UsageError("memory:// needs a name: memory://NAME", uri=uri)
+            raise UsageError("memory:// needs a name: memory://NAME", uri=shown(uri))
         return MemoryUri(rest)
     if not rest.startswith("/") or rest.endswith("/"):
-        raise UsageError("sqlite:// needs the absolute path of a file: sqlite:///absolute/path", uri=uri)
+        raise UsageError("sqlite:// needs the absolute path of a file: sqlite:///absolute/path", uri=shown(uri))
     if "\0" in rest:
-        raise UsageError("the path of a file has no NUL", uri=uri)
+        raise UsageError("the path of a file has no NUL", uri=shown(uri))
     return SqliteUri(os.path.normpath(rest))
+
+
+def shown(uri: str) -> str:
+    """Returns a URI as an error may show it: without options, and without what stands in front of hosts."""
+    return re.sub(r"(?<=[/;,])[^/;,]*@", "…@", uri.partition("?")[0])
+
+
+def client_options(uri: str) -> dict[str, str]:
+    """Returns what a URI tells a client of its keys. Raises UsageError, which shows no value."""
+    place, mark, query = uri.partition("?")
+    options = dict[str, str]()
+    for pair in query.split("&") if mark else ():
+        written, equals, value = pair.partition("=")
+        name = unquote(written)
+        if name not in CLIENT_OPTIONS:
+            secret = "a URI keeps no secret: passwordFile names a file with it; " if name.lower() in _SECRETS else ""
+            raise UsageError(
+                f"{secret}behind the ? of a metadata URI are name=value pairs with & between, of a client's keys: "
+                f"{', '.join(CLIENT_OPTIONS)}",
+                uri=shown(place),
+            )
+        if not equals or not value or name in options:
+            raise UsageError(f"the option {name} of a metadata URI is given once, with a value", uri=shown(place))
+        options[name] = unquote(value)
+    return options
+
+
+def require_plain(uri: str) -> str:
+    """The URI itself, for a server, whose keys are settings of their own. Raises UsageError for options of clients, and
+    as ``require_shared``."""
+    if client_options(require_shared(uri)):
+        raise UsageError(
+            "a server's metadata URI has no options: what it shows bookies is in the file that TALLY_SECURITY names",
+            uri=shown(uri),
+        )
+    return uri
 
 
 def require_shared(uri: str) -> str:
     """The URI itself, for a process that is not alone in its cluster. Raises UsageError for memory and for no URI."""
     if isinstance(parse(uri), MemoryUri):
-        raise UsageError(f"memory:// lives in one process, and no other sees it: use {_SHARED}", uri=uri)
+        raise UsageError(f"memory:// lives in one process, and no other sees it: use {_SHARED}", uri=shown(uri))
     return uri
 
 
@@ -82,15 +138,15 @@ def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:
         raise UsageError(
             f"the ledger manager {flavour!r} is not supported; known: "
             "zk+hierarchical://, zk+longhierarchical://, zk+null://, zk://",
-            uri=uri,
+            uri=shown(uri),
         )
     servers, slash, path = rest.partition("/")
     root = "/" + path.strip("/") if path.strip("/") else DEFAULT_ROOT
     if slash and (not re.fullmatch(r"(/[^/\s]+)+", root) or any(part in (".", "..") for part in root.split("/"))):
-        raise UsageError("the path of a ZooKeeper URI must be a plain znode path such as /ledgers", uri=uri)
+        raise UsageError("the path of a ZooKeeper URI must be a plain znode path such as /ledgers", uri=shown(uri))
     hosts = tuple(_host_port(part, uri) for part in re.split("[;,]", servers) if part.strip())
     if not hosts:
-        raise UsageError("a ZooKeeper URI needs a server: zk+hierarchical://host:port/ledgers", uri=uri)
+        raise UsageError("a ZooKeeper URI needs a server: zk+hierarchical://host:port/ledgers", uri=shown(uri))
     return ZooKeeperUri(hosts, root, FLAVOURS[flavour])
 
 
@@ -100,5 +156,5 @@ def _host_port(server: str, uri: str) -> tuple[str, int]:
     )
     port = int(match["port"] or ZOOKEEPER_PORT) if match else 0
     if match is None or not 0 < port < 65536:
-        raise UsageError("a ZooKeeper server is host:port", uri=uri, server=server)
+        raise UsageError("a ZooKeeper server is host:port", uri=shown(uri), server=server.rpartition("@")[2])
     return match["six"] or match["host"], port

@@ -6,7 +6,7 @@ import re
 import socket
 from dataclasses import dataclass, field
 
-from tallystick.bookkeeper.metadata.uri import require_shared
+from tallystick.bookkeeper.metadata.uri import require_plain
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.errors import UsageError
 from tallystick.runtime import keyfile
@@ -29,7 +29,7 @@ class AutoRecoverySettings:
 
 def _metadata_uri(key: str, value: str) -> str:
     try:
-        return require_shared(value)
+        return require_plain(value)
     except UsageError as error:
         raise UsageError(f"{key}: {error.message}", **error.fields) from error
 

@@ -278,8 +278,8 @@ def connect(
     """Connect to the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p;h2:p/ledgers``, ``memory://name``.
 
     ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError
-    where no cluster is, MetadataUnavailable. Without a ``security`` in the settings it is the file's that
-    ``TALLY_SECURITY`` names, if any.
+    where no cluster is, MetadataUnavailable. Without a ``security`` in the settings it is what stands behind the URI
+    (``?user=me&passwordFile=/etc/tally/password``), else the file's that ``TALLY_SECURITY`` names.
     """
 
     parse(uri)  # a typing error is told at once
@@ -288,7 +288,7 @@ def connect(
     optional(streams, StreamClientSettings, "streams")
 
     async def start() -> BookKeeper:
-        chosen = secured(settings or ClientSettings())
+        chosen = secured(settings or ClientSettings(), uri)
         driver = await open_driver(uri)
         try:
             await driver.instance_id()  # no cluster at all is told at once, too

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.metadata.store import Znode
-from tallystick.bookkeeper.stream.client import BookKeeper, connect
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.errors import DigestMismatch, EntryLost, NoSuchEntry, NoSuchLedger, Unavailable
+from tallystick.pipeline.bookies import connect_here
 from tallystick.pipeline.entry_sizes import size_of
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerExtent
@@ -57,7 +58,7 @@ class FollowedLedgers:
     options: LedgerOptions
 
     async def connect(self) -> LedgerFollower:
-        bk = await connect(self.options.uri)
+        bk = await connect_here(self.options.uri)
         await bk.context.driver.instance_id()  # no cluster at all is an error, not an empty one
         return LedgerFollower(bk, self.options)
 

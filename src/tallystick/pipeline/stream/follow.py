@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tallystick.bookkeeper.ledger.reader import LedgerReader
-from tallystick.bookkeeper.stream.client import BookKeeper, connect
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.entries import EntryWalk, LedgerGone
 from tallystick.bookkeeper.stream.expired import expired_in
 from tallystick.bookkeeper.stream.ledger_list import StreamList, count_of
@@ -31,6 +31,7 @@ from tallystick.errors import (
     TallyError,
     Unavailable,
 )
+from tallystick.pipeline.bookies import connect_here
 from tallystick.pipeline.entry_sizes import size_of
 from tallystick.pipeline.listing import Listing
 from tallystick.pipeline.notes import note
@@ -67,7 +68,7 @@ class FollowedStreams:
     options: StreamSourceOptions
 
     async def connect(self) -> StreamFollower:
-        return StreamFollower(await connect(self.options.uri), self.options)
+        return StreamFollower(await connect_here(self.options.uri), self.options)
 
 
 class StreamFollower:

@@ -12,7 +12,7 @@ from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
 from tallystick.codec.reads import EntryRun, joined_entries
 from tallystick.errors import EntryLost, NoSuchEntry, TallyError
-from tallystick.pipeline.bookies import BookieAddresses
+from tallystick.pipeline.bookies import BookieAddresses, Keys
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.data_loss import ranges_left
@@ -26,7 +26,7 @@ from tallystick.pipeline.stream.schema import COLUMNS, FORMAT
 from tallystick.pipeline.worker import worker
 
 
-def read_partition(partition: StreamPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: StreamPartition, schema: pa.Schema, keys: Keys = ()) -> Iterator[pa.RecordBatch]:
     """Batches of exactly ``schema``, whose columns are some of ours.
 
     Raises CorruptEntry, DigestMismatch, EntryLost, NoSuchEntry, Unavailable and its kinds, each with its code in its
@@ -41,7 +41,7 @@ def read_partition(partition: StreamPartition, schema: pa.Schema) -> Iterator[pa
             async for arrays in batches:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    with coded(), closing(worker(BookieAddresses(partition.addresses)).iterate(fetch)) as batches:
+    with coded(), closing(worker(BookieAddresses(partition.addresses, keys)).iterate(fetch)) as batches:
         yield from batches
 
 

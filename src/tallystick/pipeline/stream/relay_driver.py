@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
-from tallystick.bookkeeper.stream.client import BookKeeper, connect
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamClientSettings
 from tallystick.bookkeeper.stream.splice.commit_core import require_sink
 from tallystick.bookkeeper.stream.splice.record import applications, is_sink
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.errors import NoSuchStream, StreamError, StreamOwned, TallyError, UsageError
+from tallystick.pipeline.bookies import connect_here
 from tallystick.pipeline.codes import code_of
 from tallystick.pipeline.driver_port import DriverPort, listen
 from tallystick.pipeline.stream.relay import LONGEST_LINE, SETTING, RelayRequest, decode_request
@@ -246,7 +247,7 @@ class _RelayThread:
 async def _connected(uri: str) -> BookKeeper:
     """Others who want one of its streams are told which driver has it."""
     owner = f"spark-driver-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-    return await connect(uri, streams=StreamClientSettings(owner=owner))
+    return await connect_here(uri, streams=StreamClientSettings(owner=owner))
 
 
 _threads: list[_RelayThread] = []  # one, once there is a session

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tallystick.bookkeeper.stream.client import BookKeeper, connect
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.opening import read_or_create
 from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
 from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger, older_copy
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.errors import UsageError
+from tallystick.pipeline.bookies import connect_here
 from tallystick.pipeline.checkpoint import batch_offsets
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.notes import note
@@ -48,7 +49,7 @@ class WriteCluster:
     uri: str
 
     async def connect(self) -> BookKeeper:
-        return await connect(self.uri)
+        return await connect_here(self.uri)
 
 
 class PartWritten(WriterCommitMessage):

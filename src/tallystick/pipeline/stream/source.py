@@ -72,7 +72,7 @@ class StreamSourceReader(BatchReader[StreamSourceOptions, StreamPartition]):
         return StreamPartition((), {})
 
     def rows(self, partition: StreamPartition) -> Iterator[Any]:
-        return _rows(partition, self.row_schema)
+        return _rows(partition, self.row_schema, self.options)
 
 
 class StreamFollowingReader(FollowingReader[StreamSourceOptions]):
@@ -84,11 +84,12 @@ class StreamFollowingReader(FollowingReader[StreamSourceOptions]):
         return planner(self.options)
 
     def rows(self, partition: StreamPartition) -> Iterator[Any]:
-        return _rows(partition, self.row_schema)
+        return _rows(partition, self.row_schema, self.options)
 
 
-def _rows(partition: StreamPartition, schema: StructType) -> Iterator[Any]:
+def _rows(partition: StreamPartition, schema: StructType, options: StreamSourceOptions) -> Iterator[Any]:
+    from tallystick.pipeline.bookies import keys_of
     from tallystick.pipeline.stream.read import read_partition
     from tallystick.pipeline.stream.rows import SCHEMA
 
-    return read_partition(partition, COLUMNS.arrow_schema(schema, SCHEMA))
+    return read_partition(partition, COLUMNS.arrow_schema(schema, SCHEMA), keys_of(options.uri))

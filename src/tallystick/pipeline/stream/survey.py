@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tallystick.bookkeeper.stream.client import BookKeeper, connect
+from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.search import first_published
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import NoSuchStream, TallyError, UsageError
-from tallystick.pipeline.bookies import Address, addresses_of
+from tallystick.pipeline.bookies import Address, addresses_of, connect_here
 from tallystick.pipeline.stream.bounds import StreamBound, StreamExtent
 from tallystick.pipeline.stream.options import StreamSourceOptions
 from tallystick.pipeline.stream.plan import LedgerSpan, StreamPartition, plan
@@ -39,7 +39,7 @@ class StreamSurvey:
 async def survey(options: StreamSourceOptions) -> StreamSurvey:
     """Raises NoSuchStream, PositionTrimmed and NoSuchPosition (of a named one), UsageError, MetadataError, Unavailable
     and its kinds."""
-    async with connect(options.uri) as bk:
+    async with await connect_here(options.uri) as bk:
         return await survey_cluster(bk, options)
 
 

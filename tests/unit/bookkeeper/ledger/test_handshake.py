@@ -24,7 +24,7 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v3, v3_responses
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import BookieUnavailable, UsageError
-from tallystick.pipeline.bookies import bookie_client
+from tallystick.pipeline.bookies import bookie_client, keys_of
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine
 
@@ -177,6 +177,30 @@ async def test_where_nobody_knows_what_a_bookie_takes_the_strongest_is_tried_fir
                 assert not does
             finally:
                 await client.close()
+
+
+async def test_keys_come_with_the_uri_of_the_metadata(
+    home: Home, keys: KeyFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLY_SECURITY", str(tmp_path / "of-somebody-else"))  # the URI goes before it
+    mine = keys.client_settings()
+    names = {"tlsTrustStore": mine.tls_trust, "user": USER, "passwordFile": mine.password_file}
+    options = "&".join(f"{name}={value}" for name, value in names.items())
+    lines = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    whole = secret_file(tmp_path / "security.toml", f"[security]\n{lines}")
+    security = keys.bookie_settings(mechanisms=("scram-sha-256",), users_file=keys.users())
+    async with home.running(security=security) as bookie:
+        for query in (options, f"security={whole}"):
+            uri = f"memory://{home.cluster}?{query}"
+            client = bookie_client({"b0": bookie.address}, keys_of(uri))
+            assert said_no((await client.read("b0", 1, 0)).code)
+            await client.close()
+            async with tallystick.connect(uri) as bk, bk.create_ledger(1, write_quorum=1, ack_quorum=1) as writer:
+                await writer.append(b"with keys")
+        with pytest.raises(UsageError, match="given together"):
+            await tallystick.connect(f"memory://{home.cluster}?user={USER}")
+        with pytest.raises(UsageError, match="give it alone"):
+            await tallystick.connect(f"memory://{home.cluster}?security={whole}&{options}")
 
 
 @pytest.mark.rule("N5")

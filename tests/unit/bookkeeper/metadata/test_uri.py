@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from tallystick.bookkeeper.ledger.security import KEYS
 from tallystick.bookkeeper.metadata.layout import Manager
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.metadata.uri import MemoryUri, MetadataUri, SqliteUri, ZooKeeperUri, parse, require_shared
+from tallystick.bookkeeper.metadata.uri import (
+    CLIENT_OPTIONS,
+    MemoryUri,
+    MetadataUri,
+    SqliteUri,
+    ZooKeeperUri,
+    client_options,
+    parse,
+    require_plain,
+    require_shared,
+)
 from tallystick.errors import UsageError
 
 
@@ -75,4 +86,43 @@ def test_servers_as_kazoo_takes_them() -> None:
 async def test_bad_ones_say_what_a_uri_is(uri: str) -> None:
     with pytest.raises(UsageError) as caught:
         await open_driver(uri)
-    assert caught.value.fields["uri"] == uri
+    assert caught.value.fields["uri"] == uri.replace("user@", "…@")
+
+
+def test_a_client_is_told_where_its_keys_are() -> None:
+    uri = "zk://one:1;two:2/ledgers?user=a%26b+c&passwordFile=/etc/p%3Fw&authRequired=false"
+    assert client_options(uri) == {"user": "a&b+c", "passwordFile": "/etc/p?w", "authRequired": "false"}
+    assert parse(uri) == ZooKeeperUri((("one", 1), ("two", 2)), "/ledgers")
+    assert parse("sqlite:///m.db?security=/etc/security.toml") == SqliteUri("/m.db")
+    assert set(KEYS.keys) == {*CLIENT_OPTIONS} - {"security"}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("password=hidden", "keeps no secret: passwordFile"),
+        ("hidden", "name=value"),
+        ("", "name=value"),
+        ("user=", "once, with a value"),
+        ("user", "once, with a value"),
+        ("user=hidden&user=b", "once, with a value"),
+    ],
+)
+@pytest.mark.parametrize("place", ["sqlite:///m.db", "zk://me:hidden@one/ledgers", "memory://a"])
+def test_no_secret_of_a_uri_is_taken_or_shown(place: str, options: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
+        parse(f"{place}?{options}")
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_name_and_password_in_front_of_a_host_are_not_shown() -> None:
+    for uri in ("zk://me:hidden@one/ledgers", "zk://one,me:hidden@two", "etcd://me:hidden@one"):
+        with pytest.raises(UsageError) as caught:
+            parse(uri)
+        assert "hidden" not in str(caught.value)
+
+
+def test_a_server_has_settings_of_its_own() -> None:
+    assert require_plain("sqlite:///m.db") == "sqlite:///m.db"
+    with pytest.raises(UsageError, match="TALLY_SECURITY"):
+        require_plain("sqlite:///m.db?user=a&passwordFile=/p")
