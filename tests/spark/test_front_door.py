@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.certificates import secret_file
 from support.spark_failures import failure_of
 from tallystick import sync
 
@@ -46,6 +47,25 @@ def test_a_table_keeps_no_password(spark: SparkSession, uri: str) -> None:
     statement = f"CREATE TABLE secrets USING `tally-ledger` OPTIONS (uri '{uri}', password 'not-for-all')"
     text = failure_of(lambda: spark.sql(statement))
     assert "[TALLY-USAGE-ERROR] a table keeps no password" in text and "not-for-all" not in text
+
+
+def test_a_table_knows_the_file_of_its_password_and_no_password(
+    spark: SparkSession, uri: str, write: Write, bk: sync.BookKeeper, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made, secret = (
+        write([b"1", b"2"], digest="hmac", password=b"secret-of-7718"),
+        secret_file(tmp_path / "p", "secret-of-7718"),
+    )
+    options = f"uri '{uri}', ledgers '{made}', passwordFile '{secret}'"
+    try:
+        spark.sql(f"CREATE TABLE keyed USING `tally-ledger` OPTIONS ({options})")
+        frame = spark.table("keyed")
+        assert sorted(bytes(row.payload) for row in frame.collect()) == [b"1", b"2"]
+        shown = [frame._jdf.queryExecution().toString(), *map(str, spark.sql("DESCRIBE EXTENDED keyed").collect())]
+        assert not any("secret-of-7718" in text for text in (*shown, *capfd.readouterr()))
+    finally:
+        spark.sql("DROP TABLE IF EXISTS keyed")
+        bk.delete_ledger(made)
 
 
 def test_a_temporary_view(spark: SparkSession, uri: str, ledger: int) -> None:

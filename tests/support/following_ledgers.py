@@ -16,11 +16,11 @@ from tallystick.pipeline.ledger.read import read_partition
 from tallystick.pipeline.trigger import TriggerLimits
 
 
-async def rows_of(partitions: Sequence[LedgerPartition]) -> list[tuple[int, int, bytes]]:
+async def rows_of(partitions: Sequence[LedgerPartition], options: LedgerOptions) -> list[tuple[int, int, bytes]]:
     """Ledger, entry and payload."""
 
     def read() -> list[tuple[int, int, bytes]]:
-        batches = [batch for each in partitions for batch in read_partition(each, SCHEMA)]
+        batches = [batch for each in partitions for batch in read_partition(each, SCHEMA, options)]
         return [(row["ledger"], row["entry"], row["payload"]) for batch in batches for row in batch.to_pylist()]
 
     return await asyncio.to_thread(read)  # the bookies are on this loop
@@ -52,7 +52,7 @@ class FollowingLedgers:
         if end == self.at:
             return False
         end = from_offset(to_offset(end))
-        self.rows += await rows_of(await self.partitions(self.at, end))
+        self.rows += await rows_of(await self.partitions(self.at, end), self.options)
         self.at = end
         return True
 

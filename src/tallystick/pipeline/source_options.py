@@ -44,5 +44,7 @@ def to_store(options: Mapping[str, str]) -> dict[str, str]:
         return {}
     read_options = options_of_read(options)
     if _SECRET & read_options.keys():
-        raise UsageError("a table keeps no password: leave it out, and set TALLY_PASSWORD where Spark is started")
+        raise UsageError(
+            "a table keeps no password: give passwordFile instead, or set TALLY_PASSWORD where Spark is started"
+        )
     return {METADATA_KEY: json.dumps(read_options)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.ranges import Range, ranges_of
-from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata
 from tallystick.pipeline.bookies import Address
 from tallystick.pipeline.cuts import Limits, Stretch, cut
 from tallystick.pipeline.ledger.selection import IdSpan
@@ -79,11 +79,8 @@ def _entry_bytes(extent: LedgerExtent) -> int:
 
 
 def _ranges(extent: LedgerExtent, entries: IdSpan) -> list[Range]:
-    """The wanted entries of one ledger by fragment. Only the keyed digest takes the password to the executors."""
+    """The wanted entries of one ledger by fragment, without its password: who reads them has that from elsewhere."""
     first, last = max(extent.first, entries.first), min(extent.last, entries.last)
     if first > last:
         return []
-    metadata = extent.metadata
-    if metadata.password and metadata.digest_type is not DigestType.HMAC:
-        metadata = replace(metadata, password=b"")
-    return ranges_of(extent.ledger, metadata, first, last)
+    return ranges_of(extent.ledger, replace(extent.metadata, password=b""), first, last)

@@ -40,9 +40,11 @@ class LedgerDataSource(ReadOnlySource[LedgerOptions]):
         return LedgerOptions.parse(options, follows=follows)
 
     def batch_reader(self, options: LedgerOptions, schema: StructType) -> LedgerSourceReader:
+        options.warn()
         return LedgerSourceReader(options, schema)
 
     def following_reader(self, options: LedgerOptions, schema: StructType) -> LedgerFollowingReader:
+        options.warn()
         return LedgerFollowingReader(options, schema)
 
 
@@ -60,7 +62,7 @@ class LedgerSourceReader(BatchReader[LedgerOptions, LedgerPartition]):
         return LedgerPartition((), {})
 
     def rows(self, partition: LedgerPartition) -> Iterator[Any]:
-        return _rows(partition, self.row_schema)
+        return _rows(partition, self.row_schema, self.options)
 
     @property
     def pushFilters(self) -> _Push:
@@ -76,14 +78,14 @@ class LedgerFollowingReader(FollowingReader[LedgerOptions]):
         return planner(self.options)
 
     def rows(self, partition: LedgerPartition) -> Iterator[Any]:
-        return _rows(partition, self.row_schema)
+        return _rows(partition, self.row_schema, self.options)
 
 
-def _rows(partition: LedgerPartition, schema: StructType) -> Iterator[Any]:
+def _rows(partition: LedgerPartition, schema: StructType, options: LedgerOptions) -> Iterator[Any]:
     from tallystick.bookkeeper.ledger.arrow import SCHEMA
     from tallystick.pipeline.ledger.read import read_partition
 
-    return read_partition(partition, COLUMNS.arrow_schema(schema, SCHEMA))
+    return read_partition(partition, COLUMNS.arrow_schema(schema, SCHEMA), options)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from tallystick.bookkeeper.metadata.store import Znode
 from tallystick.bookkeeper.wire.metadata import closed_end, decode
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchLedger, Unauthorized
-from tallystick.pipeline.bookies import Address, addresses_of, bookie_client
+from tallystick.pipeline.bookies import Address, addresses_of, bookie_client, keys_of
 from tallystick.pipeline.entry_sizes import size_of
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerExtent
@@ -63,7 +63,7 @@ async def survey_cluster(driver: MetadataDriver, options: LedgerOptions, report:
     """As ``survey``, over a driver that is open already."""
     await driver.instance_id()  # no cluster at all is an error, not an empty one
     addresses = addresses_of(await driver.bookies())
-    client = bookie_client(addresses)
+    client = bookie_client(addresses, keys_of(options.uri))
     context = LedgerContext(driver, client, SystemClock(), system_random(), client.settings, Events(log_listener()))
     extents: list[LedgerExtent] = []
     progress = _Progress(context.clock, report)
@@ -150,7 +150,7 @@ def _unlocked(ledger: LedgerId, metadata: LedgerMetadata, password: bytes) -> Le
     try:
         return with_password(ledger, metadata, password)
     except Unauthorized as error:
-        how = 'the options password and passwords give them, ledgers ("1,2,5-9") says which to read'
+        how = 'the options passwordFile and passwords give them, ledgers ("1,2,5-9") says which to read'
         raise Unauthorized(f"{error.message}; {how}", **error.fields) from None
 
 

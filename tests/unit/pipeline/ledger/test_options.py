@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
+from support.certificates import secret_file
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.ledger.options import LedgerOptions
@@ -81,7 +83,8 @@ def test_the_projection_keeps_its_order() -> None:
     assert parse(columns=" Payload, entry").columns == ("payload", "entry")
 
 
-def test_passwords_come_from_the_option_or_the_environment() -> None:
+def test_passwords_come_from_the_option_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TALLY_PASSWORD", "env")
     assert parse({"TALLY_PASSWORD": "env"}).password_of(1) == b"env"
     options = parse({"TALLY_PASSWORD": "env"}, password="one", passwords='{"7": "seven"}')
     assert (options.password_of(1), options.password_of(7)) == (b"one", b"seven")
@@ -96,3 +99,32 @@ def test_passwords_that_cannot_be_read_are_not_shown_either(text: str) -> None:
     with pytest.raises(UsageError, match="JSON object") as failed:
         parse(passwords=text)
     assert "hidden" not in str(failed.value) and failed.value.__cause__ is None
+
+
+def test_a_password_in_a_file_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
+    path = secret_file(tmp_path / "password", "hidden\r\n")
+    options = parse(passwordFile=path, passwords='{"7": "seven"}')
+    assert (options.password_of(1), options.password_of(7)) == (b"hidden", b"seven")
+    assert b"hidden" not in pickle.dumps(options)
+    with pytest.raises(UsageError, match="give one"):
+        parse(passwordFile=path, password="other")
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "why"), [("", 0o600, "empty"), ("\n", 0o600, "empty"), ("x", 0o644, "everybody")]
+)
+def test_a_file_that_keeps_no_secret_is_refused(tmp_path: Path, text: str, mode: int, why: str) -> None:
+    options = parse(passwordFile=secret_file(tmp_path / "password", text, mode))
+    with pytest.raises(UsageError, match=why):
+        options.password_of(1)
+    with pytest.raises(UsageError, match="No such"):
+        parse(passwordFile=str(tmp_path / "nowhere")).password_of(1)
+
+
+def test_a_password_in_plain_text_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    parse(passwordFile="/etc/password").warn()
+    assert not capsys.readouterr().err
+    parse(password="hidden").warn()
+    parse(passwords='{"7": "hidden"}').warn()
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 2 and all("passwordFile" in line and "hidden" not in line for line in warnings)

@@ -137,7 +137,7 @@ async def test_a_batch_is_the_same_when_it_is_planned_again(bk: BookKeeper, quer
     end = following.at
     assert end is not None
     planned = await following.partitions(start, end)
-    assert len(planned) > 3 and [row[2] for row in await rows_of(planned)] == payloads(*range(15))
+    assert len(planned) > 3 and [row[2] for row in await rows_of(planned, following.options)] == payloads(*range(15))
     await writer.append(b"x" * 100_000)
     await writer.close()
     await closed(bk, 16)
@@ -302,7 +302,7 @@ async def test_a_ledger_that_is_deleted_once_its_batch_is_planned(
     with pytest.raises(NoSuchLedger, match="rows may be lost"):
         await strict.partitions(strict.at, end)
     planned = await loose.partitions(loose.at, end)
-    assert [row[2] for row in await rows_of(planned)] == payloads(2)
+    assert [row[2] for row in await rows_of(planned, loose.options)] == payloads(2)
     assert not any(partition.fail_on_data_loss for partition in planned), "so it is for what is lost later"
 
 
@@ -326,7 +326,7 @@ async def test_a_named_ledger_that_nobody_has_is_an_error_and_one_of_a_range_is_
 
 async def test_a_wrong_password_is_an_error(bk: BookKeeper, query: Follow) -> None:
     await written(bk, 0, digest="hmac", password=b"secret")
-    with pytest.raises(Unauthorized, match="the options password and passwords give them"):
+    with pytest.raises(Unauthorized, match="the options passwordFile and passwords give them"):
         await query(password="other").trigger()
     assert await query(password="secret").until_read(1) == payloads(0)
 

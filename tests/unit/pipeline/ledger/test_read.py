@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import tallystick.pipeline.worker as worker_module
+from support.certificates import secret_file
 from support.small_cluster import SmallCluster
 from support.spark_workers import close_workers
 from tallystick.bookkeeper.ledger.arrow import schema_of
@@ -15,13 +18,15 @@ from tallystick.bookkeeper.ledger.ranges import ranges_of
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.lost_runs import with_lost
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
-from tallystick.errors import DigestMismatch, EntryLost, NoSuchEntry, Unavailable
+from tallystick.errors import DigestMismatch, EntryLost, NoSuchEntry, Unauthorized, Unavailable
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.columns import BATCH_ROWS
+from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerPartition
 from tallystick.pipeline.ledger.read import read_partition
 
 Store = Callable[..., None]
+OPTIONS = LedgerOptions("sqlite:///unused", password=b"secret")
 PAYLOADS = [b"payload %d " % number * (number % 7) for number in range(100)]
 
 
@@ -43,9 +48,13 @@ def partition_of(cluster: SmallCluster, *ledgers: tuple[int, LedgerMetadata, int
     return LedgerPartition(tuple(ranges), up)
 
 
-async def read(partition: LedgerPartition, schema: pa.Schema | None = None) -> pa.Table:
+async def read(
+    partition: LedgerPartition, schema: pa.Schema | None = None, options: LedgerOptions = OPTIONS
+) -> pa.Table:
     wanted = schema_of() if schema is None else schema
-    return pa.Table.from_batches(await asyncio.to_thread(lambda: list(read_partition(partition, wanted))), wanted)
+    return pa.Table.from_batches(
+        await asyncio.to_thread(lambda: list(read_partition(partition, wanted, options))), wanted
+    )
 
 
 @pytest.mark.parametrize("write_quorum", [2, 3])
@@ -70,7 +79,7 @@ async def test_small_ledgers_share_batches(cluster: SmallCluster, store: Store) 
     for ledger in range(50):
         store(ledger, metadata, PAYLOADS[:4])
     partition = partition_of(cluster, *((ledger, metadata, 3) for ledger in range(50)))
-    batches = await asyncio.to_thread(lambda: list(read_partition(partition, schema_of())))
+    batches = await asyncio.to_thread(lambda: list(read_partition(partition, schema_of(), OPTIONS)))
     assert len(batches) == 1 and batches[0].num_rows == 200 <= BATCH_ROWS
     assert batches[0]["ledger"].to_pylist() == [ledger for ledger in range(50) for _ in range(4)]
 
@@ -112,7 +121,7 @@ async def test_q17_a_bookie_that_dies_in_the_middle_of_a_task_is_passed_over(
 ) -> None:
     metadata, payloads = ledger_of(write_quorum), [b"%05d" % number * 20_000 for number in range(200)]
     store(7, metadata, payloads)
-    batches = read_partition(partition_of(cluster, (7, metadata, 199)), schema_of())
+    batches = read_partition(partition_of(cluster, (7, metadata, 199)), schema_of(), OPTIONS)
     first = await asyncio.to_thread(next, batches)
     assert cluster.bookies["b0"].requests, "it reads there"
     await cluster.down("b0")
@@ -125,7 +134,7 @@ async def test_a_ledger_that_is_deleted_in_the_middle_of_a_task_is_an_error_and_
 ) -> None:
     metadata, payloads = ledger_of(3), [b"%05d" % number * 20_000 for number in range(400)]
     store(7, metadata, payloads)
-    batches = read_partition(partition_of(cluster, (7, metadata, 399)), schema_of())
+    batches = read_partition(partition_of(cluster, (7, metadata, 399)), schema_of(), OPTIONS)
     await asyncio.to_thread(next, batches)
     for bookie in cluster.bookies.values():
         bookie.clear()
@@ -184,6 +193,23 @@ async def test_the_worker_is_kept_until_bookies_move(cluster: SmallCluster, stor
     await cluster.down("b0")
     await read(partition_of(cluster, (7, metadata, 9)))
     assert worker_module._workers[BookieAddresses] is not first
+
+
+async def test_a_password_is_read_where_the_task_runs(
+    cluster: SmallCluster, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = ledger_of(2, DigestType.HMAC)
+    store(7, metadata, PAYLOADS)
+    partition = partition_of(cluster, (7, replace(metadata, password=b""), 99))
+    path = secret_file(tmp_path / "password", "secret\n")
+    options = LedgerOptions.parse({"uri": "sqlite:///unused", "passwordFile": path}, {})
+    assert (await read(partition, options=options)).num_rows == 100
+    monkeypatch.setenv("TALLY_PASSWORD", "secret")
+    options = LedgerOptions.parse({"uri": "sqlite:///unused"})
+    assert (await read(partition, options=options)).num_rows == 100 and b"secret" not in pickle.dumps(options)
+    monkeypatch.delenv("TALLY_PASSWORD")
+    with pytest.raises(Unauthorized, match=r"^\[TALLY-UNAUTHORIZED\] TALLY_PASSWORD is set where .* passwordFile"):
+        await read(partition, options=options)
 
 
 async def test_an_empty_partition_asks_nobody() -> None:

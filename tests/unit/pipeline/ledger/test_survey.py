@@ -83,7 +83,7 @@ async def test_a_range_or_a_filter_may_find_nothing(cluster: SmallCluster) -> No
 
 async def test_a_wrong_password_is_refused_before_any_bookie_is_asked(cluster: SmallCluster) -> None:
     await cluster.driver.create_ledger(metadata())
-    with pytest.raises(Unauthorized, match="options password and passwords"):
+    with pytest.raises(Unauthorized, match="options passwordFile and passwords"):
         await survey_cluster(cluster.driver, replace(wanted(), password=b"wrong"))
     assert not any(bookie.requests for bookie in cluster.bookies.values())
 
