@@ -66,8 +66,8 @@ class Checkpoints:
 
     @property
     def up_to_date(self) -> bool:
-        """Return whether the journal has nothing that a restart would replay."""
-        return self._newest_commit() == self._mark.number
+        """Return whether a restart would replay nothing of the journal, and rebuild no index."""
+        return self._newest_commit() == self._mark.number and not self._logs.rebuilt
 
     @property
     def due(self) -> bool:
@@ -312,6 +312,8 @@ class Checkpoints:
         """Make a checkpoint durable, then give its part of the journal free."""
         self._result = self._writer.write(plan)
         self._entering = self._parts(plan, self._result)
+        if plan.table is not None:  # else a replay may have that a ledger left limbo before its log was damaged
+            self._logs.write_rebuilt()
         self._journals.release(plan.mark)
 
     def sweep(self) -> tuple[str, ...]:

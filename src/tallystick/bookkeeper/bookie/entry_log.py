@@ -21,7 +21,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from tallystick.bookkeeper.bookie import index
+from tallystick.bookkeeper.bookie.index_rebuild import RebuiltIndex, rebuild_index
 from tallystick.bookkeeper.bookie.log_index import (
+    LOG_HEADER,
+    LOG_MAGIC,
     EntryLog,
     Piece,
     encode_index,
@@ -34,10 +37,9 @@ from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord, StorageError
+from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Disk, File
 
-_LOG_MAGIC = b"TALLYLG1"
-_LOG_HEADER = struct.Struct(">8sQ16x")
 _IDENTITY = struct.Struct(">qq")
 _FLUSH_BYTES = 1024 * 1024
 
@@ -48,9 +50,9 @@ class LogWriter:
     def __init__(self, disk: Disk, directory: str, log_id: int, chunk_bytes: int) -> None:
         self._disk, self._directory, self._id, self._chunk_bytes = disk, directory, log_id, chunk_bytes
         self._file = disk.open(log_path(directory, log_id), create=True, direct=True)
-        self._end = _LOG_HEADER.size  # where the next frame goes
+        self._end = LOG_HEADER.size  # where the next frame goes
         self._written = 0
-        self._waiting: list[Buffer] = [_LOG_HEADER.pack(_LOG_MAGIC, log_id)]
+        self._waiting: list[Buffer] = [LOG_HEADER.pack(LOG_MAGIC, log_id)]
         self._chunk: list[Buffer] = []
         self._chunk_size = 0
         self._chunks, self._checksums = array("Q"), array("I")
@@ -136,13 +138,22 @@ class EntryLogs:
         """``directory`` gives the folder of a log."""
         self._disk, self._directory, self._settings = disk, directory, settings
         self.logs: dict[int, EntryLog] = {}
+        self.rebuilt: list[RebuiltIndex] = []  # of those that were read: their files are still damaged
         self._files: OrderedDict[int, File] = OrderedDict()
         self._chunks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._cached_bytes = 0
 
     def load(self, log_id: int) -> list[Piece]:
-        """Know a log that was written before. Returns where its entries are; raises CorruptRecord."""
-        log, pieces = load_index(self._disk, self._directory(log_id), log_id)
+        """Know a log that was written before. Returns where its entries are; raises CorruptRecord.
+
+        A damaged index is made anew in memory; ``write_rebuilt`` later."""
+        directory = self._directory(log_id)
+        try:
+            log, pieces = load_index(self._disk, directory, log_id)
+        except CorruptRecord:
+            made = rebuild_index(self._disk, directory, log_id, self._settings.chunk_bytes)
+            self.rebuilt.append(made)
+            log, pieces = made.log, made.pieces
         path = log_path(self._directory(log_id), log_id)
         if not self._disk.exists(path):
             raise CorruptRecord("an entry log is missing", path=path)
@@ -150,6 +161,15 @@ class EntryLogs:
         if self._file(log_id).size() < log.size:
             raise CorruptRecord("an entry log is shorter than its index says", path=path)
         return pieces
+
+    def write_rebuilt(self) -> None:
+        """Put rebuilt indexes in the place of the damaged ones, once a durable state has in limbo what they may lack.
+        What finds no room is damaged as before, and rebuilt by the next start."""
+        rebuilt, self.rebuilt = self.rebuilt, []
+        for made in rebuilt:
+            with contextlib.suppress(StorageError):
+                path = index_path(self._directory(made.log.id), made.log.id)
+                write_atomic(self._disk, path, encode_index(made.log, made.pieces))
 
     def entry(self, location: index.Location, ledger: LedgerId, entry: EntryId) -> bytes:
         """Return the entry bytes at a location. Raises StorageError, CorruptRecord when something else is there."""

@@ -29,6 +29,8 @@ from tallystick.errors import CorruptRecord
 from tallystick.runtime.disk import Disk, File, read_file
 
 _NAME, _VERSION = b"TALLYIX", 1
+LOG_MAGIC = b"TALLYLG1"
+LOG_HEADER = struct.Struct(">8sQ16x")
 _INDEX_HEADER = struct.Struct("<8sQQQIII")
 _PAGE = struct.Struct("<qqII")
 _SIZE = struct.Struct("<qQ")
@@ -145,6 +147,21 @@ def load_index(disk: Disk, directory: str, log_id: int) -> tuple[EntryLog, list[
         log_id, size, entries, _from_little("Q", offsets), _from_little("I", sums), dict(_SIZE.iter_unpack(sizes))
     )
     return log, list(_pieces(heads, body[bounds[-1] :]))
+
+
+def chunk_hints(disk: Disk, directory: str, log_id: int) -> list[tuple[int, int, int]]:
+    """Return what an index file, be it damaged, says of a log's chunks: start, stop, checksum. Each may be wrong."""
+    path = index_path(directory, log_id)
+    data = read_file(disk, path) if disk.exists(path) else b""
+    if len(data) < _INDEX_HEADER.size:
+        return []
+    _, _, size, _, count, _, _ = _INDEX_HEADER.unpack_from(data)
+    sums_at = _INDEX_HEADER.size + 8 * count
+    if not count or len(data) < sums_at + 4 * count:
+        return []
+    starts = _from_little("Q", memoryview(data)[_INDEX_HEADER.size : sums_at])
+    sums = _from_little("I", memoryview(data)[sums_at : sums_at + 4 * count])
+    return list(zip(starts, [*starts[1:], size], sums, strict=True))
 
 
 def _pieces(heads: memoryview, locations: memoryview) -> Iterator[Piece]:

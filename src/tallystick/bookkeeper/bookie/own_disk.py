@@ -8,6 +8,7 @@ that lost something. All of it comes before anybody may ask the bookie, in this 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from tallystick.bookkeeper.bookie.config import BookieSettings
@@ -18,6 +19,7 @@ from tallystick.bookkeeper.bookie.rejoin import Rejoin
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.errors import DiskFull
 from tallystick.runtime.outside import Outside
 
 
@@ -118,4 +120,19 @@ class OwnDisk:
             self._outside.events.emit(
                 "bookie rejoins", bookie=self._bookie, ledgers=count, fenced=fenced, reason=reason
             )
+        await self._write_rebuilt(storage, checkpoint)
         await self.progress.begin(storage.positions)
+
+    async def _write_rebuilt(self, storage: Storage, checkpoint: Callable[[], Awaitable[None]]) -> None:
+        """Tell of indexes that were damaged, and put those in their place that were made anew. Raises StorageError."""
+        rebuilt = storage.rebuilt_indexes
+        for made in rebuilt:
+            doubtful = sum(map(made.may_lack, storage.limbo))
+            reason = "its file was damaged or missing; ledgers that may have had more in that log are in limbo"
+            log, entries = made.log.id, made.log.entries
+            self._outside.events.emit(
+                "index of an entry log rebuilt", log=log, entries=entries, limbo=doubtful, reason=reason
+            )
+        if rebuilt:
+            with contextlib.suppress(DiskFull):  # they stay in memory, and the next checkpoint writes them
+                await checkpoint()

@@ -1,9 +1,10 @@
 """The start of a storage from its files: the state, the index of all entry logs, then the journal after the mark.
 
 Whatever is missing or damaged is refused (CorruptRecord), because a bookie that forgot an entry would say "no such
-entry" and be believed (Q15). Only files that no complete checkpoint names are deleted, and not before all is read: a
-start that is refused has deleted nothing. Only an incomplete last commit is cut. A file of a newer version of this
-program is not damaged; it is refused as newer, before anything is changed.
+entry" and be believed (Q15); but the index of a log, which is rebuilt (``index_rebuild.py``). Only files that no
+complete checkpoint names are deleted, and not before all is read: a start that is refused has deleted nothing. Only an
+incomplete last commit is cut. A file of a newer version of this program is not damaged; it is refused as newer, before
+anything is changed.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ def restart(
             ledgers.enter(log, logs.load(log))
     numbers, replay_stats = _replay(journals, start.marks, ledgers, tables)
     ledgers.lose(start.lost_folders, start.lost_journals)
+    for rebuilt in logs.rebuilt:  # only now: the journal may say that some left limbo, before this damage
+        ledgers.limbo.enter(ledger for ledger in state.ledgers if ledger in ledgers.alive and rebuilt.may_lack(ledger))
     if start.stored is None and any(numbers):
         raise CorruptRecord("the state file is missing beside a journal", path=f"{path}/{STATE_FILE}")
     if start.lags:

@@ -122,7 +122,7 @@ class Scrubber:
         except StorageError as error:
             if log_id in self._storage.log_ids():  # else it was deleted meanwhile
                 self._counts.scrub_damaged += 1
-                reason = "a start would be refused: rejoin with an empty disk before the next one"
+                reason = "it is whole in memory, and the next start makes it anew from its log"
                 self._events.emit("index of an entry log damaged", log=log_id, error=str(error), reason=reason)
         else:
             try:

@@ -25,6 +25,7 @@ from tallystick.bookkeeper.bookie.checkpoints import Checkpoints
 from tallystick.bookkeeper.bookie.damages import Damages
 from tallystick.bookkeeper.bookie.identities import LedgerIdentities
 from tallystick.bookkeeper.bookie.index import Location
+from tallystick.bookkeeper.bookie.index_rebuild import RebuiltIndex
 from tallystick.bookkeeper.bookie.journals import StagedCommit
 from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
 from tallystick.bookkeeper.bookie.places import Mark, StorageFolders
@@ -251,6 +252,11 @@ class Storage:
         longer."""
         self.touch(ledger)
         return self._ledgers.absent(ledger)
+
+    @property
+    def rebuilt_indexes(self) -> tuple[RebuiltIndex, ...]:
+        """Return the indexes of logs that the start made anew, until a checkpoint has put them in their places."""
+        return tuple(self._logs.rebuilt)
 
     def ledger_ids(self) -> list[LedgerId]:
         """Return the ledgers stored here."""
