@@ -16,6 +16,7 @@ from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.metadata.findings import FindingTree
+from tallystick.bookkeeper.metadata.restored import RestoredTree
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair.copy_check import CopyCheck
@@ -32,9 +33,9 @@ CHECKED_AT_ONCE = 4  # ledgers
 async def shed(own: SurplusCopies, ledgers: Sequence[LedgerId]) -> Sequence[LedgerId]:
     """Drop the entries of those of these ledgers that others have whole. Returns which. Raises MetadataError,
     DiskFull."""
-    tree, locked = Underreplication(own.driver), list[LedgerId]()
+    tree, restored, locked = Underreplication(own.driver), RestoredTree(own.driver), list[LedgerId]()
     await tree.prepare()
-    if not await tree.is_enabled():  # an operator wants no copy moved
+    if not await tree.is_enabled() or await restored.held() is not None:  # an operator wants no copy moved or deleted
         return ()
     replicas = Replicas(own)
     try:
@@ -45,6 +46,8 @@ async def shed(own: SurplusCopies, ledgers: Sequence[LedgerId]) -> Sequence[Ledg
         await own.fence(whole)
         checkpoints = own.counts.checkpoints
         held = {ledger: creation for ledger, creation in whole.items() if await tree.holds(ledger)}
+        if await restored.held() is not None:
+            return ()
         return await own.drop(held, checkpoints)
     finally:
         for ledger in locked:

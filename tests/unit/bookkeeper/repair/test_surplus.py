@@ -19,7 +19,8 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.findings import CopyFault, FaultKind, FindingTree
 from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.bookkeeper.metadata.store import Creation
+from tallystick.bookkeeper.metadata.restored import RestoredMetadata, encode, restored_path
+from tallystick.bookkeeper.metadata.store import Create, Creation
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair.ledger_repair import Repaired
 from tallystick.bookkeeper.repair.replicator import Replicator
@@ -200,6 +201,7 @@ async def test_who_dropped_a_copy_is_a_place_for_one_again(three: Three) -> None
         "it is marked",
         "it has a finding",
         "repair is disabled",
+        "the metadata was restored",
         "entries of it are lost",
         "another ledger of its id",
     ],
@@ -233,6 +235,9 @@ async def test_what_is_not_proven_to_be_elsewhere_stays(three: Three, what: str)
         await FindingTree(three.driver).note(ledger, [CopyFault(FaultKind.DAMAGED, "b1", ((3, 3),), 1)])
     elif what == "repair is disabled":
         await tree.disable()
+    elif what == "the metadata was restored":
+        restored = RestoredMetadata(1, 0, ledger + 1, True, (), (), (), (), ())
+        await three.driver.store.change(Create(restored_path(three.driver.root), encode(restored)))
     elif what == "entries of it are lost":
         stored = await three.driver.read_ledger(ledger)
         await three.driver.write_ledger(ledger, with_lost(stored.value, [(3, 3)]), stored.version)
