@@ -19,7 +19,7 @@ from tallystick.bookkeeper.stream.cursor_list import CursorList, reader_of
 from tallystick.bookkeeper.stream.entries import Damaged
 from tallystick.bookkeeper.stream.messages import EntryDecoder, ReadAgain, StreamMessage
 from tallystick.bookkeeper.stream.read_turns import ReadTurns
-from tallystick.bookkeeper.stream.turn_work import TurnWork
+from tallystick.bookkeeper.stream.turn_work import TurnWork, step_work
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import (
     CorruptEntry,
@@ -174,6 +174,8 @@ class CursorReading:
         Only for the first one that is delivered others are waited for, or asked.
         """
         while not self._messages:
+            if self._turn.is_over:
+                await self._turn.wait()
             try:
                 step = await self._step(wait=wait and is_first, look=is_first)
             except PositionTrimmed as error:
@@ -189,7 +191,7 @@ class CursorReading:
                 self._next = self._core.after(step.entry)
             elif step.messages:
                 self._next = _behind(step.messages[-1])
-            if self._turn.did(1 + sum([1 + len(message.properties) for message in step.messages])):
+            if self._turn.did(1 if step.is_end else step_work(step.messages)):
                 await self._turn.wait()
         return True
 

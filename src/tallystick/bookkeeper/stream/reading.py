@@ -11,11 +11,9 @@ from tallystick.bookkeeper.stream.entries import EntryWalk
 from tallystick.bookkeeper.stream.ledger_list import StreamList, count_of
 from tallystick.bookkeeper.stream.messages import EntryDecoder, StreamMessage
 from tallystick.bookkeeper.stream.search import first_published
-from tallystick.bookkeeper.stream.turn_work import PART_WORK, TurnWork
+from tallystick.bookkeeper.stream.turn_work import MOST_WORK, PART_WORK, PIECE_BITS, TurnWork, message_work
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.errors import NoSuchPosition, PositionTrimmed
-
-PIECE_BITS = 14
 
 NO_INDEX = -1
 
@@ -89,11 +87,19 @@ class Reading:
         async for entry in entries:
             at, data_bytes = (entry.ledger, entry.id), len(entry.data)
             most = end_index if at == last else NO_INDEX
+            if self._turn.is_over:
+                await self._turn.wait()
             steps = await self._decoder.steps(entry, first_index if at == first else 0)
             del entry  # what was read is not kept while the next is waited for, which may be long
             while True:
                 for step in steps:
+                    if not step:  # thousands were decoded, and none of them is wanted
+                        await self._did(MOST_WORK)
                     for message in step:
+                        work += message_work(message)
+                        if work >= PART_WORK:
+                            await self._did(work)
+                            work = 0
                         if most != NO_INDEX and max(message.position.batch_index, 0) >= most:
                             return
                         published = message.publish_time
@@ -104,13 +110,11 @@ class Reading:
                             if request.end_ms is not None and published >= request.end_ms:
                                 return
                         yield message
-                        work += 1 + len(message.properties)
-                        if work >= PART_WORK:
-                            await self._did(work)
-                            work = 0
                 step, message = [], None  # type: ignore[assignment]  # as above
                 if not self._decoder.has_more:
                     break
+                if self._turn.is_over:
+                    await self._turn.wait()
                 steps = await self._decoder.more()
             del steps
             await self._did(work + 1 + (data_bytes >> PIECE_BITS))

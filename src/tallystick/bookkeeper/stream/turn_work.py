@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
+
+from tallystick.bookkeeper.stream.messages import StreamMessage
 
 MOST_WORK = 512  # messages, properties and pieces of 16 KiB, or acknowledgements: some ms
 PART_WORK = 64  # after so much one says what it did, at the latest
+PIECE_BITS = 14
 
 
 class TurnWork:
@@ -29,6 +33,11 @@ class TurnWork:
         if not self._is_counting:
             self._begin()
         self._left -= work
+        return self._left <= 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this turn has had enough: then ``wait`` before work of which nobody knows yet how much it is."""
         return self._left <= 0
 
     async def wait(self) -> None:
@@ -53,3 +62,13 @@ class TurnWork:
                 woken += 1
         if self._waiting:
             self._begin()
+
+
+def message_work(message: StreamMessage) -> int:
+    """Returns what it is to decode a message: what it has is copied."""
+    return 1 + len(message.properties) + (len(message.data) >> PIECE_BITS)
+
+
+def step_work(messages: Sequence[StreamMessage]) -> int:
+    """Returns what it is to decode some messages of an entry: none are left of thousands that are not wanted."""
+    return sum(map(message_work, messages)) if messages else MOST_WORK

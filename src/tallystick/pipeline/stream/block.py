@@ -14,7 +14,7 @@ import numpy as np
 
 from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES
 from tallystick.bookkeeper.wire.compression import Compression, decompress
-from tallystick.bookkeeper.wire.pulsar_messages import LONGEST_METADATA, STEP_FIELDS, Buffer
+from tallystick.bookkeeper.wire.pulsar_messages import LONGEST_METADATA, Buffer
 from tallystick.codec.checksum import crc32c
 from tallystick.codec.reads import EvenEntries
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
@@ -22,6 +22,7 @@ from tallystick.pipeline.gather import Bytes, Flags, Numbers, Spans, first_false
 from tallystick.pipeline.stream.fields import INT_BITS, Field, Fields, Kind, read_fields
 from tallystick.pipeline.stream.group import Group
 from tallystick.pipeline.stream.members import Batches, read_members
+from tallystick.pipeline.stream.usual import USUAL_FIELDS
 
 MOST_BYTES, MOST_ROWS = 2 * BATCH_BYTES, 2 * BATCH_ROWS  # and one entry: what is given is seldom more than one batch
 _HEAD: Final = np.dtype([("magic", ">u2"), ("crc", ">u4"), ("length", ">u4")])
@@ -129,7 +130,7 @@ def _metadata(data: Bytes, entries: Spans) -> tuple[Numbers, Numbers, Fields, Fl
     counts, has_count = fields.number(_COUNT), fields.has(_COUNT)
     good &= fields.whole & (fields.span(_PRODUCER).sizes > 0) & fields.has(_SEQUENCE) & (fields.number(_PUBLISHED) > 0)
     good &= (fields.number(_NO_KEY) == 0) & (fields.number(_SIZE) <= MAX_MESSAGE_BYTES)
-    good &= ~has_count | ((counts > 0) & (counts <= STEP_FIELDS))
+    good &= ~has_count | ((counts > 0) & (counts <= USUAL_FIELDS))
     return ends, heads["crc"].astype(np.int64), fields, good
 
 

@@ -15,7 +15,6 @@ from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES
 from tallystick.bookkeeper.wire.compression import Compression, decompress
 from tallystick.bookkeeper.wire.pulsar_messages import (
     LONGEST_METADATA,
-    STEP_FIELDS,
     Buffer,
     key_of,
     properties_of,
@@ -25,6 +24,8 @@ from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata, SingleMessag
 from tallystick.codec.checksum import crc32c
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.stream.rows import Row
+
+USUAL_FIELDS = 4096  # messages and properties of a batch, at most
 
 _HEAD = struct.Struct(">HII")  # magic, CRC, length of the metadata
 _LENGTH = struct.Struct(">I")
@@ -93,7 +94,7 @@ def _take(rows: list[Row], entry: int, view: memoryview) -> int:
 
 def _batch(entry: int, metadata: MessageMetadata, payload: memoryview) -> list[Row] | None:
     """Returns the rows of a batch; None if there is more to it than usual."""
-    if not 0 < metadata.num_messages_in_batch <= STEP_FIELDS:
+    if not 0 < metadata.num_messages_in_batch <= USUAL_FIELDS:
         return None
     producer, published, first_sequence = metadata.producer_name, metadata.publish_time, metadata.sequence_id
     length_at, parse = _LENGTH.unpack_from, SingleMessageMetadata.FromString
@@ -111,7 +112,7 @@ def _batch(entry: int, metadata: MessageMetadata, payload: memoryview) -> list[R
             return None
         if properties:
             fields += len(properties)
-            if fields > STEP_FIELDS:
+            if fields > USUAL_FIELDS:
                 return None
         if single.compacted_out:  # there is a newer one of this key
             continue
