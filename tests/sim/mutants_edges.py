@@ -84,8 +84,8 @@ EDGE_MUTANTS = (
     _planted(
         "what is frozen is counted behind each long collection",
         "runtime/garbage.py",
-        "self._freezes * FROZEN_AT_ONCE >= enough",
-        "enough >= enough",
+        "self._last_count + self._freezes * FROZEN_AT_ONCE < enough",
+        "enough < enough",
         "tests/unit/runtime/test_garbage.py",
     ),
     _planted(

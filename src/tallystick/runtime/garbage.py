@@ -26,8 +26,9 @@ LONG_S = 0.002  # of a full collection
 FULL_AFTER = 2  # collections of the middle generation, 7,000 new objects each, comes a full one
 LOOK_EVERY_S = 3600.0
 MOST_GROWTH = 4  # of what is frozen, since all was looked through
-FEW = 500_000  # objects: with what they hold some 100 MB
-FROZEN_AT_ONCE = 50_000  # objects at most, or about: what a full collection finds new
+FEW = 1_000_000  # objects: with what they hold some 200 MB
+FROZEN_AT_ONCE = 25_000  # objects, or about: what a full collection finds new
+COUNT_AFTER = 10  # freezes at least: with half a million objects a count takes 50 ms
 _OLDEST = 2  # the generation of full collections
 
 
@@ -80,10 +81,12 @@ class Collections:
             self._freeze()
 
     def _has_grown(self, now: float) -> bool:
-        """Count what is frozen only where it may be enough: each of them is walked to for that."""
+        """Whether so much is frozen that all is to be looked through; it is counted where it may be."""
         factor = 2 if now - self._frozen_at >= LOOK_EVERY_S else MOST_GROWTH
         enough = max(self._frozen_count * factor, self._frozen_count + FEW)
-        return self._last_count + self._freezes * FROZEN_AT_ONCE >= enough and self._count() >= enough
+        if self._freezes < COUNT_AFTER or self._last_count + self._freezes * FROZEN_AT_ONCE < enough:
+            return False
+        return self._count() >= enough
 
     def _count(self) -> int:
         self._last_count, self._freezes = gc.get_freeze_count(), 0
