@@ -5,7 +5,8 @@
     {"v": 1, "s": {"tenant/namespace/persistent/topic": [12, 0]}}
 
 Of each stream the ledger and the entry that is read next: what is before is read, so an end is not part of its batch.
-[-1, -1] is before all that a stream may get. Streams ascend, so that equal offsets have equal texts.
+[-1, -1] is before all that a stream may get. Streams ascend, so that equal offsets have equal texts. Beside its name a
+stream takes 40 bytes at most, in any ledger of up to a hundred billion entries.
 """
 
 from __future__ import annotations

@@ -20,6 +20,22 @@ def test_equal_positions_have_equal_texts() -> None:
     assert from_offset(to_offset({})) == {}
 
 
+@pytest.mark.parametrize(
+    ("place", "most"),
+    [
+        (EARLIEST, 16),
+        (Position(12, 0), 16),
+        (Position(4_294_967_296, 49_999), 25),
+        (Position((1 << 63) - 1, 10**11 - 1), 40),  # a hundred billion entries: no ledger has as many
+    ],
+)
+def test_a_stream_takes_40_bytes_at_most_beside_its_name(place: Position, most: int) -> None:
+    names = [f"t/n/persistent/{number:04}" for number in range(1_000)]
+    text = json.dumps(to_offset(dict.fromkeys(names, place)))  # as PySpark writes it
+    assert len(text) - len(json.dumps(to_offset({}))) - sum(map(len, names)) <= most * len(names)
+    assert set(from_offset(json.loads(text)).values()) == {place}
+
+
 def test_an_offset_of_a_newer_version_is_refused_with_words() -> None:
     with pytest.raises(UsageError, match="offsets of a newer tallystick: run the query with that version") as raised:
         from_offset({"v": 2, "s": {}, "x": 1})

@@ -30,6 +30,12 @@ def test_a_queue_takes_some_bytes() -> None:
     assert len(json.dumps(to_offset(positions))) < 16 * len(positions)
 
 
+def test_a_queue_that_is_alone_in_its_topic_takes_40_bytes_at_most_beside_the_names() -> None:
+    positions = {Q(f"topic-{n:04}", "broker", 1023): 10**15 - 1 for n in range(1_000)}
+    names = sum(len(queue.topic) + len(queue.broker) for queue in positions)
+    assert len(json.dumps(to_offset(positions))) - len(json.dumps(to_offset({}))) - names <= 40 * len(positions)
+
+
 queues = st.builds(Q, st.sampled_from("ST"), st.sampled_from("ab"), st.integers(0, 12))
 
 
