@@ -12,8 +12,8 @@ from support.waiting import until
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.state import Stored, internal_info
-from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position
-from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, Position, StreamInfo, StreamLedger
+from tallystick.bookkeeper.wire.values import Fragment, LedgerId, LedgerMetadata
 from tallystick.errors import StreamFenced, StreamOwned
 
 pulsar = pytest.importorskip("pulsar")
@@ -30,6 +30,7 @@ from support.pulsar_topics import (  # noqa: E402
 from support.unused_topics import DELETED, FORCED, HELD, UNHELD, UnusedTopics  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("unused_topics")  # time passes for them meanwhile
+CLOSED = LedgerMetadata(3, 2, 2, (Fragment(0, ("b1", "b2", "b3")),)).closed(9, 1_000)
 ONCE = "tally/once/persistent"
 SHORT = StreamSettings(max_entries_per_ledger=40)
 LIVE = {"entriesAddedCounter", "lastLedgerCreatedTimestamp", "schemaLedgers", "compactedLedger", "cursors"}
@@ -262,6 +263,32 @@ async def test_q19_what_sinks_wrote_is_a_topic_in_which_a_producer_of_their_name
     async with bk.take_back(stream, takeover=True) as back:
         await append(back, messages(1, first=20), producer="app", sequence=5)
     assert numbers(await read_all(bk, stream)) == [*range(21)]
+
+
+@pytest.mark.rule("Q20")
+async def test_q20_a_long_list_is_a_topic_and_comes_back(topics: PulsarTopics, bk: BookKeeper) -> None:
+    """It is compressed in blocks. Its first ledgers are closed, and no bookie has anything of them."""
+    stream, count = f"{KEPT}/long", 1_500
+    catalog = bk.stream_context.catalog
+    async with bk.open_stream(stream) as handle:
+        sent = await append(handle, messages(3))
+    stored = await catalog.read(stream, synced=True)
+    made = [await bk.context.driver.create_ledger(CLOSED) for _ in range(count)]
+    before = tuple(StreamLedger(each.value, 10, 1_000 + number, 1 + number) for number, each in enumerate(made))
+    await catalog.write(stream, StreamInfo((*stored.value.ledgers, *before)), stored.version)
+    async with bk.open_stream(stream) as handle:  # reads what was written, and writes it with one more
+        sent += await append(handle, messages(3, first=3))
+        assert not await bk.hand_over(stream, takeover=True)
+    node = await catalog.store.get(catalog.paths.stream(stream))
+    assert node is not None and node.data.startswith(b"\x47\x78")
+
+    listed = [each["ledgerId"] for each in (await topics.internal_stats(stream))["ledgers"]]
+    info = (await catalog.read(stream, synced=True)).value
+    assert listed == [each.ledger for each in info.ledgers] and len(listed) == count + 3
+    await topics.produce(stream, messages(2, first=6))
+    await topics.unload(stream)
+    async with await bk.take_back(stream, takeover=True) as handle:
+        assert [each["ledgerId"] for each in handle.state()["ledgers"]][: count + 3] == listed
 
 
 @pytest.mark.rule("Q18")
