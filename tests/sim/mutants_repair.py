@@ -205,8 +205,29 @@ REPAIR_MUTANTS = (
     _planted(
         "a degraded writer leaves without a word",
         "bookkeeper/ledger/writer.py",
-        "await note_unsent(context, state.id, session.unsent_bookies)",
+        "await note_unsent(context, state.id, unsent_bookies)",
         "await note_unsent(context, state.id, ())",
+        killer=FINDINGS,
+    ),
+    _planted(
+        "who failed an entry behind its quorum is not told of",
+        "bookkeeper/ledger/add_session.py",
+        "*self.unsent_bookies, *self._core.failed_bookies, *self._replicas.silent",
+        "*self.unsent_bookies, *self._replicas.silent",
+        killer=FINDINGS,
+    ),
+    _planted(
+        "who is silent when a ledger is closed is not told of",
+        "bookkeeper/ledger/add_session.py",
+        "*self.unsent_bookies, *self._core.failed_bookies, *self._replicas.silent",
+        "*self.unsent_bookies, *self._core.failed_bookies",
+        killer=FINDINGS,
+    ),
+    _planted(
+        "an idle writer forgets who failed",
+        "bookkeeper/ledger/writer.py",
+        "session.unsent_bookies if session is not None else state.failed_bookies",
+        "session.unsent_bookies if session is not None else ()",
         killer=FINDINGS,
     ),
     _planted(

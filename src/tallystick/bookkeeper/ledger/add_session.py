@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from tallystick.bookkeeper.ledger import changes
@@ -42,6 +43,7 @@ from tallystick.codec.frames import DEFERRED_FLAG, encode_adds
 from tallystick.errors import LedgerClosed, LedgerError, LedgerFenced, RequestTimeout, TallyError, Unauthorized
 
 SENT_A_TURN = 4096  # entries; some ms
+LATE_ACKS_S = 0.05  # that the end of a ledger waits for bookies beyond the ack quorum
 
 
 class AddSession:
@@ -58,6 +60,7 @@ class AddSession:
         "_failures",
         "_flush_scheduled",
         "_forces",
+        "_heard_all",
         "_held",
         "_key",
         "_next",
@@ -98,7 +101,8 @@ class AddSession:
         self._changing: asyncio.Task[None] | None = None
         self._failures: FailedBookies | None = None  # once a bookie failed
         self._shortage: Shortage | None = None  # once bookies are missing
-        self.unsent_bookies: tuple[BookieId, ...] = ()  # those that were missing, and may lack entries
+        self._heard_all: asyncio.Future[None] | None = None  # while it ends
+        self.unsent_bookies: tuple[BookieId, ...] = ()  # those that may lack entries: all of them once it has ended
         counts, settings = self._context.bookies.counts, self._context.settings
         self._timing = AddTiming(state.lac, self._context.clock, counts, settings.add_quorum_timeout_s, self._timed_out)
 
@@ -224,8 +228,20 @@ class AddSession:
             await asyncio.wait([self._changing])
         if self._forces is not None:
             await self._forces.end()
+        if self._replicas.silent:
+            await self._hear_all()
+        # Past its ack quorum an entry waits for nobody: who failed then, or has not answered yet, may lack it.
+        lacking = *self.unsent_bookies, *self._core.failed_bookies, *self._replicas.silent
+        self.unsent_bookies = tuple(dict.fromkeys(lacking))
         self._stop()
         self._wake_all()
+
+    async def _hear_all(self) -> None:
+        """Wait a moment for the bookies that have not answered yet: each that has not then is a write more."""
+        self._heard_all = self._writers.loop.create_future()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LATE_ACKS_S):
+                await self._heard_all
 
     def end_if_quiet(self) -> bool:
         """End at once if it is quiet, and keep the state for the next session. Returns whether it ended."""
@@ -330,18 +346,11 @@ class AddSession:
     def _begin_shortage(self) -> Shortage:
         if self._shortage is None:
             self._shortage = Shortage(
-                self.state.id,
-                core=self._core,
-                perform=self._perform,
-                emit=self._emit,
-                placement=self._writers.placement,
-                restorer=self._writers.restorer,
-                clock=self._context.clock,
-                limit_s=self._context.settings.no_quorum_s,
-                believes=self._replicas.believes,
-                avoided=self.state.metadata.avoided,
-                failed_bookies=self._failed_bookies,
-            )
+                self.state.id, core=self._core, perform=self._perform, emit=self._emit,
+                placement=self._writers.placement, restorer=self._writers.restorer, clock=self._context.clock,
+                limit_s=self._context.settings.no_quorum_s, believes=self._replicas.believes,
+                avoided=self.state.metadata.avoided, failed_bookies=self._failed_bookies,
+            )  # fmt: skip
         return self._shortage
 
     # Actions of the core
@@ -385,6 +394,8 @@ class AddSession:
         self._rest()
 
     def _rest(self) -> None:
+        if self._heard_all is not None and not (self._heard_all.done() or self._replicas.silent):
+            self._heard_all.set_result(None)
         if self.is_quiet and self.state.failure is None:
             self._writers.idle(self._owner)
 

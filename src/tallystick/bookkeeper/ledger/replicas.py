@@ -175,6 +175,11 @@ class Replicas:
             return False
         return all([channel.is_quiet for channel in self._channels.values()])
 
+    @property
+    def silent(self) -> tuple[BookieId, ...]:
+        """The bookies that have not answered all that was sent to them."""
+        return tuple(self._ensemble[slot] for slot, channel in self._channels.items() if not channel.is_quiet)
+
     def confirmed(self, lac: EntryId) -> int:
         """Frames up to ``lac`` are needed no more; those sent together are dropped together, once no queue has them.
 

@@ -1,5 +1,8 @@
 """What a writer says when it closes a ledger that some bookies lack entries of: replicators look at those first.
 
+They were missing while it was degraded, or failed an entry that had its ack quorum without them, or have not answered
+yet: for those the end waits a moment, as each would cost short ledgers a write more.
+
 It is a finding of ours (``FindingTree``), written before the end of the ledger is: a writer that dies in between has
 said too much, and what is not missing costs a read.
 """

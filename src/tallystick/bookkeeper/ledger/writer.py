@@ -395,8 +395,9 @@ class LedgerWriter:
         if isinstance(failure, LedgerFenced):
             raise copy.copy(failure)
         state, context = self._state, self._writers.context
-        if session is not None:
-            await note_unsent(context, state.id, session.unsent_bookies)
+        if state.lac >= 0:
+            unsent_bookies = session.unsent_bookies if session is not None else state.failed_bookies
+            await note_unsent(context, state.id, unsent_bookies)
         state.store(await changes.close_written(context.driver, state.id, state.versioned, state.lac, state.length))
         self._packed = state.packed()
         context.events.emit("ledger closed", ledger=state.id, last_entry=state.lac, length=state.length)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from support.repaired import RepairedCluster, flipped
+from tallystick.bookkeeper.ledger.add_session import LATE_ACKS_S
 from tallystick.bookkeeper.metadata.findings import CopyFault, FaultKind, FindingTree
 from tallystick.bookkeeper.metadata.store import Update
 from tallystick.bookkeeper.wire import metadata as wire
@@ -164,6 +165,66 @@ async def test_a_writer_says_what_it_left_without_a_copy(cluster: RepairedCluste
     await asyncio.sleep(30)
     assert bookie in (await cluster.require_whole(writer.id)).ensemble
     assert await FindingTree(cluster.driver).ledgers() == []
+
+
+async def unsent(cluster: RepairedCluster, ledger: int) -> list[str]:
+    noted = await FindingTree(cluster.driver).read(ledger)
+    if noted is None:
+        return []
+    assert {fault.kind for fault in noted.value} == {FaultKind.UNSENT}
+    return [fault.bookie for fault in noted.value]
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+async def test_so_it_does_of_a_bookie_that_failed_behind_the_ack_quorum(
+    cluster: RepairedCluster, is_idle: bool
+) -> None:
+    """The next append would have replaced it, and none came."""
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
+    await writer.append(b"one")
+    await asyncio.sleep(1)
+    bookie = writer.metadata.ensemble[2]
+    cluster.bookies[bookie].misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.AddFrame) else None
+    await writer.append(b"two")
+    await asyncio.sleep(1)
+    cluster.bookies[bookie].misbehave = None
+    if is_idle:
+        writer.drop_session()
+        assert writer._session is None
+    await writer.close()
+    assert await unsent(cluster, writer.id) == [bookie]
+    cluster.repair(audit_every_s=1e6, close_check_s=1e6)
+    await asyncio.sleep(30)
+    await cluster.require_whole(writer.id)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_so_it_does_of_a_bookie_that_has_not_answered_in_a_moment(
+    cluster: RepairedCluster, is_late: bool
+) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
+    await writer.append(b"one")
+    await asyncio.sleep(1)
+    bookie = writer.metadata.ensemble[1]
+    cluster.bookies[bookie].held = []
+    await writer.append(b"two")
+    if is_late:
+        asyncio.get_running_loop().call_later(LATE_ACKS_S / 2, cluster.bookies[bookie].release)
+    began_at = asyncio.get_running_loop().time()
+    await writer.close()
+    took_s = asyncio.get_running_loop().time() - began_at
+    assert await unsent(cluster, writer.id) == ([] if is_late else [bookie])
+    assert took_s == pytest.approx(LATE_ACKS_S / 2 if is_late else LATE_ACKS_S, abs=LATE_ACKS_S / 4), "of virtual time"
+
+
+async def test_a_ledger_without_an_entry_is_closed_without_a_word(cluster: RepairedCluster) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
+    await cluster.down(writer.metadata.ensemble[0])
+    await writer.close()
+    assert await unsent(cluster, writer.id) == []
 
 
 async def test_a_whole_ledger_is_closed_without_a_word(cluster: RepairedCluster) -> None:
