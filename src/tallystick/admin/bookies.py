@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.admin.ledgers import list_ledgers
+from tallystick.bookkeeper.bookie import folder_room
 from tallystick.bookkeeper.bookie.check import CheckReport, check_bookie
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.bookie.drains import DrainFile
+from tallystick.bookkeeper.bookie.folder_room import FOLDERS, FolderRoom
 from tallystick.bookkeeper.bookie.listing import (
     DAMAGED,
     DELETIONS_WAITING,
@@ -100,6 +102,11 @@ class BookieStatus:
         if len(words) != 3 or not all(word.isdecimal() for word in words):
             return None
         return ScrubStatus(*map(int, words))
+
+    @property
+    def folders(self) -> tuple[FolderRoom, ...]:
+        """How full the disk of each of its folders is; none when it is down, or does not say."""
+        return folder_room.decode(self.info.properties.get(FOLDERS, "") if self.info else "")
 
     @property
     def is_drained(self) -> bool:

@@ -95,6 +95,7 @@ def info(
     import asyncio
 
     from tallystick.admin import bookies, cluster
+    from tallystick.bookkeeper.bookie.folder_room import FOLDERS
     from tallystick.cli import output
 
     async def status() -> BookieDetails:
@@ -122,11 +123,23 @@ def info(
     row["answers_ms"] = None if details.answers_ms is None else round(details.answers_ms, 1)
     if details.space is not None:
         row["free_bytes"], row["total_bytes"] = details.space.free_bytes, details.space.total_bytes
+    if folders := details.bookie.folders:
+        row["folders"] = [
+            {
+                "path": one.path,
+                "used_percent": one.used_percent,
+                "total_bytes": one.total_bytes,
+                "state": one.state.value or "good",
+            }
+            if json
+            else str(one)
+            for one in folders
+        ]
     if details.problem:
         row["problem"] = details.problem
     if details.bookie.info:
         row["endpoints"] = [f"{one.protocol} {one.host}:{one.port}" for one in details.bookie.info.endpoints]
-        row["properties"] = dict(details.bookie.info.properties)
+        row["properties"] = {name: value for name, value in details.bookie.info.properties.items() if name != FOLDERS}
     if details.cookie:
         row["journal_dirs"] = list(details.cookie.journal_dirs)
         row["ledger_dirs"] = list(details.cookie.ledger_dirs)

@@ -409,7 +409,7 @@ class Bookie:
         return self._listing
 
     def _look(self, listing: Listing) -> None:
-        listing.look()
+        listing.look(self.upkeep.shown_room)
         if self.guard.set_drained(self._drain.is_there):
             listing.drained()
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tallystick.bookkeeper.bookie.folder_room import FOLDERS
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.metadata.driver import BookieRegistration
 from tallystick.bookkeeper.wire.registration import LIMBO
@@ -76,8 +77,10 @@ class Listing:
         self._info = with_properties(self._info, values)
         self._changed.set()
 
-    def look(self) -> None:
-        """Report that the metadata is reached no longer, or again: clients learn first that a bookie is not listed."""
+    def look(self, room: str) -> None:
+        """Show the room of the folders, and report that the metadata is reached no longer, or again: clients learn
+        first that a bookie is not listed."""
+        self._show({FOLDERS: room})
         before, self.reached = self.reached, self._registration.is_reached
         if self.reached and not before:
             self._events.emit("metadata reached again", bookie=self._bookie)

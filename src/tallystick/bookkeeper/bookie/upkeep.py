@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
+from tallystick.bookkeeper.bookie import folder_room
 from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.compaction import Compaction, UnreadableLog
 from tallystick.bookkeeper.bookie.ledger_folders import FolderFailure
@@ -247,16 +248,23 @@ class BookieUpkeep:
         self._counts.ledgers_deleted += len(plan.deleted)
 
     async def disks(self, disk: Disk, checked: Callable[[], None]) -> None:
-        """Measure the disks for ever; ``checked`` is called before each time."""
+        """Measure the disks for ever; ``checked`` is called after each time."""
         filling: list[str] = []
         while True:
             filling = self._warn(filling)
-            await asyncio.sleep(CHECK_EVERY_S)
             checked()
+            await asyncio.sleep(CHECK_EVERY_S)
             for failure in self.measure(disk):
                 async with self._turn:
                     if failure.number in self._storage.folders.in_use:
                         await self._lose(failure)
+
+    @property
+    def shown_room(self) -> str:
+        """Return the room of all folders, as the registration shows it."""
+        folders, names = self._storage.folders, self._places.ledgers
+        full = {names[path] for path, number in folders.numbers().items() if number in folders.full}
+        return folder_room.encode(self.usages, full, [names.get(each.path, each.path) for each in folders.failed])
 
     def measure(self, disk: Disk) -> list[FolderFailure]:
         """Measure the disks once: which ledger folders take nothing new, and whether the bookie is read-only. Returns
