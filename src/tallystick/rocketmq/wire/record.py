@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import field
 
+from tallystick.codec.checksum import crc32
 from tallystick.codec.pulled import scan_pulled
-from tallystick.codec.records import BORN_V6, STORE_V6, V1, V2, Buffer, Content
+from tallystick.codec.records import BORN_V6, CRC_MASK, STORE_V6, V1, V2, Buffer, Content
 from tallystick.codec.uniform_records import split_uniform_batch
 from tallystick.errors import RemoteProtocolError, UsageError
 from tallystick.rocketmq.wire.message_ids import encode_message_id
@@ -154,7 +155,10 @@ class StoredMessage(msgspec.Struct, frozen=True, dict=True):
         return encode_message_id(self.store_host, self.physical_offset)
 
     def body(self) -> bytes:
-        """What the producer sent. Raises as ``sent_body``."""
+        """What the producer sent. Raises as ``sent_body``, and RemoteProtocolError if the record has the checksum of
+        another body."""
+        if crc32(self.stored_body) & CRC_MASK != self.body_crc:
+            raise RemoteProtocolError("the body of a message does not match its checksum", offset=self.physical_offset)
         return sent_body(self.stored_body, self.sys_flag, self.physical_offset)
 
 

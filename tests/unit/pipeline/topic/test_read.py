@@ -161,6 +161,7 @@ async def test_a_gap_is_an_error(cluster: FakeCluster, monkeypatch: pytest.Monke
         await read(partition((0, 0, 10), brokers=[broker]))
 
 
+@pytest.mark.rule("N11")
 async def test_a_damaged_body_is_passed_over_and_the_last_one_is_an_error(cluster: FakeCluster) -> None:
     master, slave = await pair(cluster)
     bodies = fill(master, 10)

@@ -90,6 +90,20 @@ def test_a_message_is_shown_without_its_body() -> None:
     assert repr(decode_message(record(b"body"))) == "Topic:1:2, 100 bytes at 4096"
 
 
+@pytest.mark.rule("N11")
+@pytest.mark.parametrize("sys_flag", [0, 1])
+def test_n11_a_body_that_does_not_match_its_checksum_is_no_message(sys_flag: int) -> None:
+    body = zlib.compress(b"x" * 99) if sys_flag else b"a body"
+    data = record(body, sys_flag)
+    at = data.index(body)
+    for place in range(at, at + len(body)):
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        (message,) = decode_messages(bytes(damaged))
+        with pytest.raises(RemoteProtocolError, match="does not match its checksum"):
+            message.body()
+
+
 def test_compressed_bodies() -> None:
     packed = zlib.compress(b"body")
     assert decode_message(record(packed, 1)).body() == decode_message(record(packed, 0x301)).body() == b"body"
