@@ -42,12 +42,14 @@ class Reconciliation:
     more: int
 
 
-async def reconcile(uri: str, *, confirm: bool = False, without: Sequence[BookieId] = ()) -> Reconciliation | None:
-    """Say what restored metadata lacks, and with ``confirm`` let bookies delete again. Returns None if it was never
-    restored.
+async def reconcile(
+    uri: str, *, confirm_as: str | None = None, without: Sequence[BookieId] = ()
+) -> Reconciliation | None:
+    """Say what restored metadata lacks, and with ``confirm_as`` let bookies delete again, in the name of who says so.
+    Returns None if it was never restored.
 
-    Raises UsageError, if ``confirm``, while a bookie has not said what it has, unless it is one of ``without``; and
-    for one of these that the cluster does not have. Raises MetadataError.
+    Raises UsageError, if that is to be confirmed, while a bookie has not said what it has, unless it is one of
+    ``without``; and for one of these that the cluster does not have. Raises MetadataError.
     """
     async with metadata(uri) as driver:
         tree = RestoredTree(driver)
@@ -62,14 +64,14 @@ async def reconcile(uri: str, *, confirm: bool = False, without: Sequence[Bookie
         }
         unheard = tuple(sorted(bookies - surveys.keys()))
         value = restored.value
-        if confirm and value.confirmed_ms is None:
+        if confirm_as is not None and value.confirmed_ms is None:
             if missing := [name for name in unheard if name not in without]:
                 raise UsageError(
                     "these bookies have not said what they have: start them, and look again; leave one out that does "
                     "not come back with --without",
                     bookies=", ".join(missing),
                 )
-            value = await tree.confirm(value, restored.version, SystemClock().wall_ms())
+            value = await tree.confirm(value, restored.version, SystemClock().wall_ms(), confirm_as)
         return Reconciliation(
             value,
             tuple(_lacking(surveys)),

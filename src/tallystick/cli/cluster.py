@@ -185,11 +185,14 @@ def reconcile(
     Example: `tally cluster reconcile --uri sqlite:///srv/tally/metadata.db`
     """
     import asyncio
+    import getpass
+    import socket
 
     from tallystick.admin.reconcile import reconcile
     from tallystick.cli import NOT_WELL, output
 
-    found = asyncio.run(reconcile(service.resolve(), confirm=yes, without=without))
+    who = f"{getpass.getuser()}@{socket.gethostname()}" if yes else None
+    found = asyncio.run(reconcile(service.resolve(), confirm_as=who, without=without))
     if found is None:
         output.details({"restored": False}, json=json)
         return 0
@@ -229,7 +232,7 @@ def _reconciliation(found: Reconciliation, *, json: bool) -> dict[str, Any]:
         "cursors": [*restored.cursors],
         "applications": [*restored.applications],
         "unheard": [*found.unheard],
-        "confirmed": None if confirmed_ms is None else shown(confirmed_ms),
+        "confirmed": None if confirmed_ms is None else f"{shown(confirmed_ms)} by {restored.confirmed_by}",
     }
 
 

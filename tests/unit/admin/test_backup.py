@@ -61,7 +61,7 @@ def assert_nothing_goes_until_confirmed(uri: str, since: list[int]) -> None:
     assert found is not None and found.restored.epoch == 1 and found.restored.streams == (STREAM,)
     lacking = {ledger for run in found.lacking for ledger in range(run.first, run.last + 1)}
     assert set(since) <= lacking and all(run.is_kept for run in found.lacking)
-    confirmed = asyncio.run(reconcile(uri, confirm=True))
+    confirmed = asyncio.run(reconcile(uri, confirm_as="op@host"))
     assert confirmed is not None and confirmed.restored.confirmed_ms is not None
     assert asyncio.run(repair.cluster_status(uri)).is_well
 

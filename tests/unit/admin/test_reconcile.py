@@ -41,9 +41,10 @@ async def report(uri: str, bookie: str, survey: BookieSurvey) -> None:
 
 
 async def test_metadata_that_was_never_restored_needs_nothing(uri: str) -> None:
-    assert await reconcile(uri, confirm=True) is None
+    assert await reconcile(uri, confirm_as="op@host") is None
 
 
+@pytest.mark.rule("N14")
 async def test_each_bookie_is_heard_before_anybody_may_confirm(uri: str) -> None:
     await put_back(uri, "b1", "b2", "b3")
     await report(uri, "b1", SURVEY)
@@ -52,14 +53,15 @@ async def test_each_bookie_is_heard_before_anybody_may_confirm(uri: str) -> None
     assert found is not None and found.unheard == ("b2", "b3")
     for without in ((), ("b3",)):
         with pytest.raises(UsageError, match=r"have not said.*b2"):
-            await reconcile(uri, confirm=True, without=without)
+            await reconcile(uri, confirm_as="op@host", without=without)
     with pytest.raises(UsageError, match=r"no such bookie.*b9"):
         await reconcile(uri, without=("b9",))
     await report(uri, "b2", SURVEY)
-    found = await reconcile(uri, confirm=True, without=("b3",))
+    found = await reconcile(uri, confirm_as="op@host", without=("b3",))
     assert found is not None and found.restored.confirmed_ms is not None and found.deleted == ((7, 8),)
+    assert found.restored.confirmed_by == "op@host"
     assert found.lacking == (LackingRun(3, 3, ("b1", "b2"), False), LackingRun(60, 69, ("b1", "b2"), True))
-    again = await reconcile(uri, confirm=True)
+    again = await reconcile(uri, confirm_as="another@host")
     assert again is not None and again.restored == found.restored
 
 
@@ -69,9 +71,9 @@ async def test_who_looked_before_another_restore_confirms_nothing(uri: str) -> N
         tree = RestoredTree(driver)
         held = await tree.read()
         assert held is not None
-        await tree.confirm(held.value, held.version, 1)
+        await tree.confirm(held.value, held.version, 1, "op")
         with pytest.raises(MetadataConflict, match="look again"):
-            await tree.confirm(held.value, held.version, 2)
+            await tree.confirm(held.value, held.version, 2, "op")
 
 
 def test_ledgers_in_a_row_that_the_same_bookies_have_are_one_run() -> None:

@@ -159,6 +159,7 @@ async def test_one_bookie_is_taken_out_at_a_time(cluster: RepairedCluster) -> No
     assert [type(outcome) for outcome in outcomes].count(UsageError) == 1
 
 
+@pytest.mark.rule("N14")
 async def test_who_is_an_administrator_takes_a_bookie_out_though_too_few_stay(cluster: RepairedCluster) -> None:
     ledger = await cluster.written(10, ensemble=4, write_quorum=4, ack_quorum=3)
     ensemble = (await cluster.metadata(ledger)).ensemble
@@ -180,7 +181,7 @@ async def test_while_another_is_taken_out_an_administrator_may(cluster: Repaired
     assert await cluster.store.get(path) is not None, "it is the other one's"
 
 
-@pytest.mark.rule("N4")
+@pytest.mark.rule("N4", "N14")
 async def test_n4_who_is_no_administrator_forces_nothing(cluster: RepairedCluster) -> None:
     ledger = await cluster.written(10, ensemble=4, write_quorum=4, ack_quorum=3)
     ensemble = (await cluster.metadata(ledger)).ensemble

@@ -41,6 +41,7 @@ class RestoredMetadata:
     cursors: tuple[str, ...]
     applications: tuple[str, ...]
     confirmed_ms: int | None = None  # when an operator let collections go on
+    confirmed_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,9 @@ class RestoredTree:
         nodes = await self._store.get_many([f"{self._path}/{name}" for name in names])
         return {name: _survey(nodes[path].data, path) for name in names if (path := f"{self._path}/{name}") in nodes}
 
-    async def confirm(self, restored: RestoredMetadata, version: Version, now_ms: int) -> RestoredMetadata:
-        """Let collections go on. Raises MetadataConflict if another restore came in between."""
-        confirmed = replace(restored, confirmed_ms=now_ms)
+    async def confirm(self, restored: RestoredMetadata, version: Version, now_ms: int, who: str) -> RestoredMetadata:
+        """Let collections go on, and note who says so. Raises MetadataConflict if another restore came in between."""
+        confirmed = replace(restored, confirmed_ms=now_ms, confirmed_by=who)
         try:
             await self._store.change(Update(self._path, encode(confirmed), version))
         except MetadataConflict:
@@ -124,6 +125,7 @@ def decode(data: bytes, where: str) -> RestoredMetadata:
             tuple(map(str, fields["cursors"])),
             tuple(map(str, fields["applications"])),
             None if confirmed_ms is None else int(confirmed_ms),
+            None if confirmed_ms is None else str(fields["confirmed_by"]),
         )
     except (ValueError, KeyError, TypeError):
         raise MetadataError("what is said of the metadata's restore cannot be read", where=where) from None

@@ -31,7 +31,7 @@ async def confirm(driver: ClusterMetadata) -> None:
     tree = RestoredTree(driver)
     held = await tree.read()
     assert held is not None
-    await tree.confirm(held.value, held.version, 1)
+    await tree.confirm(held.value, held.version, 1, "op")
 
 
 @pytest.fixture

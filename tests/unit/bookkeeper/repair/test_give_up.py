@@ -41,6 +41,7 @@ async def read_all(client: LedgerClient, ledger: int) -> tuple[list[int], list[t
     return entries, lost
 
 
+@pytest.mark.rule("N14")
 @pytest.mark.parametrize("ensemble", [2, 3])
 async def test_lost_entries_of_a_closed_ledger_are_told_and_the_rest_is_read(
     cluster: RepairedCluster, ensemble: int
