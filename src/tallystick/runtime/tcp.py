@@ -12,7 +12,7 @@ from tallystick.runtime.network import Listener, ProtocolFactory, keep_alive, no
 from tallystick.runtime.ports import ReservedPort
 
 BACKLOG = 1024  # connections that the kernel keeps until they are accepted
-ACCEPTS = 16  # of them that one turn of the loop accepts: the bound of a server closes them only in the next one
+ACCEPTS = 32  # of them that one turn of the loop accepts: the bound of a server closes them only in the next one
 PAUSE_S = 1.0  # until more are accepted, when this process or the machine has no file or memory for another one
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
