@@ -14,12 +14,12 @@ import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
-from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import TallyError
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
@@ -34,6 +34,9 @@ RETRY_S = 10.0  # after a round that was not done
 
 class OpenWriter(Protocol):
     """A writer, as what watches for it sees it."""
+
+    @property
+    def id(self) -> LedgerId: ...
 
     def has_any(self, bookies: Collection[BookieId]) -> bool:
         """Return whether one of these is in its newest ensemble, and it is to be replaced there."""
@@ -91,7 +94,9 @@ class AbsentBookies:
         self._tree, self._directory, self._clock, self._events = Underreplication(driver), directory, clock, events
         self._random, self._most_s = random, most_s
         self._core = AbsenceCore()
-        self._writers: WeakSet[OpenWriter] = WeakSet()
+        self._writers: WeakValueDictionary[LedgerId, OpenWriter] = (
+            WeakValueDictionary()
+        )  # in the order of their opening
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         directory.on_change(self._changed.set)
@@ -100,7 +105,7 @@ class AbsentBookies:
         """Watch for this writer, until it is collected as garbage, or says that it has none."""
         if not self._most_s:
             return
-        self._writers.add(writer)
+        self._writers[writer.id] = writer
         self._core.named(ensemble)
         if self._task is None:
             self._changed.set()
@@ -143,7 +148,7 @@ class AbsentBookies:
 
     async def _replace(self, bookies: Collection[BookieId]) -> None:
         """Let the writers that have these replace them, some at once; no further when the registrations change."""
-        writers, concerned = list(self._writers), list[OpenWriter]()
+        writers, concerned = list(self._writers.values()), list[OpenWriter]()
         for at in range(0, len(writers), LOOKED_AT_A_TURN):
             concerned += [writer for writer in writers[at : at + LOOKED_AT_A_TURN] if writer.has_any(bookies)]
             await asyncio.sleep(0)
