@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8
 # What the house itself uses of public classes: not promised to anybody else.
 INSIDE = {
     "BookKeeper": {"context", "placement", "stream_context"},
-    "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac", "give_up"},
+    "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac", "give_up", "has_any", "replace_absent"},
     "Position": {"count", "index"},
     "Stream": {"append_encoded", "check_size", "end_with_client"},
     "Cursor": {"end_with_client"},

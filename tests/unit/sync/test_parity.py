@@ -26,7 +26,7 @@ PAIRS: list[tuple[Any, Any]] = [
 BLOCKING = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 INSIDE = {  # what the house itself uses of the asynchronous classes, and makes no sense from another thread
     "BookKeeper": {"context", "placement", "stream_context"},
-    "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac", "give_up"},
+    "LedgerWriter": {"append_batch_nowait", "drop_session", "explicit_lac", "give_up", "has_any", "replace_absent"},
     "LedgerReader": {"open"},
     "Stream": {"append_encoded", "check_size", "end_with_client"},
     "Cursor": {"end_with_client"},

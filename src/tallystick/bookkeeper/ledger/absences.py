@@ -94,9 +94,8 @@ class AbsentBookies:
         self._tree, self._directory, self._clock, self._events = Underreplication(driver), directory, clock, events
         self._random, self._most_s = random, most_s
         self._core = AbsenceCore()
-        self._writers: WeakValueDictionary[LedgerId, OpenWriter] = (
-            WeakValueDictionary()
-        )  # in the order of their opening
+        # In the order of their opening: that of addresses is another one in each process.
+        self._writers: WeakValueDictionary[LedgerId, OpenWriter] = WeakValueDictionary()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         directory.on_change(self._changed.set)

@@ -17,7 +17,7 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.stream.client import BookKeeper
 
 COUNT, IDLE_SESSIONS = 200, 5
-OBJECTS = 3.5  # of a ledger, with the event of its creation that the test keeps
+OBJECTS = 4.5  # of a ledger: with the event of its creation that the test keeps, and the weak reference of who watches
 ALL_THE_SAME = 60 * IDLE_SESSIONS
 
 
