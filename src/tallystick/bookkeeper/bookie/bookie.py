@@ -27,6 +27,7 @@ from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of, is_near
 from tallystick.bookkeeper.bookie.cookies import folder_of, journal_of, ledgers_of
 from tallystick.bookkeeper.bookie.drains import DrainFile
+from tallystick.bookkeeper.bookie.folder_room import FOLDERS
 from tallystick.bookkeeper.bookie.front import Behind, open_front
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.handshakes import Handshakes
@@ -396,9 +397,8 @@ class Bookie:
         return self._listing is None or self._listing.reached
 
     async def _register(self, driver: MetadataDriver, *, replace: bool) -> Listing:
-        info = self._ports.info
-        if limbo := len(self.storage.limbo):
-            info = with_properties(info, {LIMBO: str(limbo)})
+        shown = {LIMBO: str(len(self.storage.limbo) or ""), FOLDERS: self.upkeep.shown_room}
+        info = with_properties(self._ports.info, shown)
         registration = await driver.register(self.id, info, read_only=self.guard.read_only, replace=replace)
         self._listing = Listing(self.id, registration, info, self.guard, self._outside.events)
         self._stack.push_async_callback(self._listing.leave)

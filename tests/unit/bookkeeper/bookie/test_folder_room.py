@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from support.bookies import Home
-from support.waiting import until
 from tallystick import cli
 from tallystick.admin import bookies, cluster
 from tallystick.admin.bookies import BookieDetails, BookiePresence, BookieStatus, list_bookies
@@ -50,9 +49,10 @@ async def test_a_bookie_shows_its_folders(home: Home) -> None:
         return [one.path for one in bookie.folders]
 
     async with home.running(ledger_dirs=tuple(folders[1:])):
-        await until(shown)
         assert await shown() == folders
         (bookie,) = await list_bookies(driver)
+        node = await driver.store.get(f"{driver.root}/available/{bookie.id}")
+        assert node is not None and node.version == 0, "the registration had them from the first on"
         assert all(one.total_bytes > 0 and one.used_percent <= 100 for one in bookie.folders)
 
 
