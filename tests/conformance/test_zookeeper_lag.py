@@ -103,6 +103,7 @@ async def test_a_bookie_at_a_server_that_lags_deletes_nothing_that_is_new(
     leading, _ = drivers
     async with Home(tmp_path).running(metadata_uri=uri(ensemble.lagging, tmp_path), scrub_bytes_per_s=0) as bookie:
         no_wait(bookie)
+        await bookie.driver.sync()  # behind its own at the start: whether the metadata was restored
         ensemble.hold()
         ledger = (await leading.create_ledger(METADATA)).value
         async with talking(bookie) as peer:
