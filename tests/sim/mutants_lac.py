@@ -31,8 +31,8 @@ LAC_MUTANTS = (
     Mutant(
         "the next ledger of an id has the LAC of the deleted one",
         BOOKIE + "ledgers.py",
-        "        self.explicit_lacs.forget(ledger)\n",
-        "",
+        "        self.explicit_lacs.forget(ledger)\n        self.places",
+        "        self.places",
         killer="sim storage",
     ),
     Mutant(

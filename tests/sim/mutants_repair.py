@@ -87,9 +87,9 @@ REPAIR_MUTANTS = (
         (
             "            await self._target(versioned, gone, metadata.ensemble, limbo_of(bookies))\n"
             "        except NotEnoughBookies as error:\n            return Deferred(str(error))\n"
-            '        self.context.events.emit("open'
+            "        there"
         ),
-        '            pass\n        finally:\n            pass\n        self.context.events.emit("open',
+        "            pass\n        finally:\n            pass\n        there",
     ),
     _planted(
         "an open ledger that no recovery can fence is taken from its writer",
