@@ -1,20 +1,26 @@
 """Search for bytes of strangers that our decoders do not expect: ``make fuzz``, or ``python tools/fuzz.py [TARGET …]``.
 
 Each target runs for some seconds in a process of its own, guided by the code that its bytes reach (atheris, libFuzzer),
-from frames that originals sent. Where CI is set it begins with the commit's seed, and goes the same way for long, if
+from frames that originals sent. These are forks of one process, which made our modules say what code is reached: that
+takes twice as long as a search. Where CI is set it begins with the commit's seed, and goes the same way for long, if
 not for ever. A finding is kept as a file that the same command takes: ``--input FILE TARGET``.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.util
+import io
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +32,8 @@ PACKAGES = ["tallystick.bookkeeper", "tallystick.rocketmq", "tallystick.codec", 
 MAX_BYTES = 2048
 MEMORY_MB = 1024
 HANG_S = 20  # of one input: a busy machine, too
+AT_ONCE = 2
+OUTPUT = "output"
 DEFAULT_SECONDS = 4
 
 
@@ -35,14 +43,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=int, default=DEFAULT_SECONDS, help="for each target (default: %(default)s)")
     parser.add_argument("--input", type=Path, help="run one target on the bytes of this file alone")
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in this process
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in forks of this process
     given = parser.parse_args(arguments)
     if importlib.util.find_spec("atheris") is None:
         print("skipped: atheris is not installed (pip install 'tallystick[dev]'), or not made for this machine")
         return 1 if "CI" in os.environ else 0
     sys.path[:0] = [str(ROOT / "tests")]
     if given.here:
-        return fuzz_here(given.targets[0], given.seconds, given.input, given.seed)
+        return fuzz_here(given.targets, Search(given.seconds, given.input, given.seed))
     from support.seeds import IN_CI, tree_seed
 
     known_names = [target.name for target in all_targets()]
@@ -61,52 +69,98 @@ def all_targets() -> list[Target]:
     return [*ledger_targets.TARGETS, *stream_targets.TARGETS, *broker_targets.TARGETS]
 
 
-def fuzz_all(names: Iterable[str], seconds: int, data: Path | None, seed: int | None) -> int:
-    """Run each target in a process of its own, two at a time; by a ``seed`` or by chance. Returns the exit code."""
+def fuzz_all(names: Sequence[str], seconds: int, data: Path | None, seed: int | None) -> int:
+    """Run each target, by a ``seed`` or by chance. Returns the exit code."""
     environment = os.environ if seed is None else {**os.environ, "PYTHONHASHSEED": "0"}
+    command = [sys.executable, __file__, "--here", "--seconds", str(seconds), *names]
+    if data is not None:
+        command += ["--input", str(data)]
+    if seed is not None:
+        command += ["--seed", str(seed)]
+    return subprocess.run(command, env=environment, check=False).returncode
 
-    def run(name: str) -> bool:
-        command = [sys.executable, __file__, "--here", "--seconds", str(seconds), name]
-        if data is not None:
-            command += ["--input", str(data)]
-        if seed is not None:
-            command += ["--seed", str(seed)]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        lines = done.stdout.decode(errors="replace").splitlines()
-        printed = "\n".join(line for line in lines if "Instrumenting" not in line)
-        if done.returncode:
-            print(f"{name}: FAILED\n{printed[-6000:]}", flush=True)
-        else:
-            runs = [line for line in printed.splitlines() if line.startswith("Done ")]
-            print(f"{name}: {runs[-1] if runs else 'ok'}", flush=True)
-        return done.returncode == 0
 
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        results = list(pool.map(run, names))
+def fuzz_here(names: Sequence[str], search: Search) -> int:
+    """Run targets in forks of this process, two at a time. Returns the exit code."""
+    import atheris
+
+    says_each = redirect_stderr(io.StringIO())  # module
+    with says_each, atheris.instrument_imports(include=PACKAGES):
+        targets = {target.name: target for target in all_targets()}
+    waiting, running = deque(names), dict[int, tuple[str, Path]]()
+    results = list[bool]()
+    with tempfile.TemporaryDirectory() as folder:
+        while waiting or running:
+            while waiting and len(running) < AT_ONCE:
+                name = waiting.popleft()
+                place = Path(folder) / name
+                place.mkdir()
+                running[_fork(targets[name], search, place)] = name, place
+            pid, status = os.wait()
+            name, place = running.pop(pid)
+            code = os.waitstatus_to_exitcode(status)
+            _say(name, code, (place / OUTPUT).read_text(errors="replace"))
+            results.append(code == 0)
     print(f"fuzz: {sum(results)} passed, {len(results) - sum(results)} failed")
     return 0 if all(results) else 1
 
 
-def fuzz_here(name: str, seconds: int, data: Path | None, seed: int | None) -> int:
-    """Run one target in this process; libFuzzer ends it."""
-    import atheris
+def _fork(target: Target, search: Search, place: Path) -> int:
+    """Returns the process that runs the target, whose output and corpus are in ``place``."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        _run_and_exit(target, search, place)
+    return pid
 
-    with atheris.instrument_imports(include=PACKAGES):
-        target = next(one for one in all_targets() if one.name == name)
-    if data is not None:
-        target.run(data.read_bytes())
-        return 0
-    findings = ROOT / "out" / "fuzz"
-    findings.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as corpus:
+
+def _run_and_exit(target: Target, search: Search, place: Path) -> None:
+    code = 1
+    try:
+        output = os.open(place / OUTPUT, os.O_WRONLY | os.O_CREAT)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        search.run(target, place)  # libFuzzer ends the process itself
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        ctypes.CDLL(None).exit(code)  # libFuzzer's handler keeps what it found; Python's would end the parent's work
+
+
+def _say(name: str, code: int, printed: str) -> None:
+    if code:
+        print(f"{name}: FAILED\n{printed[-6000:]}", flush=True)
+    else:
+        runs = [line for line in printed.splitlines() if line.startswith("Done ")]
+        print(f"{name}: {runs[-1] if runs else 'ok'}", flush=True)
+
+
+@dataclass(frozen=True)
+class Search:
+    """How each target is run: for so long, or on these bytes alone."""
+
+    seconds: int
+    data: Path | None
+    seed: int | None
+
+    def run(self, target: Target, place: Path) -> None:
+        import atheris
+
+        if self.data is not None:
+            target.run(self.data.read_bytes())
+            return
+        findings, corpus = ROOT / "out" / "fuzz", place / "corpus"
+        findings.mkdir(parents=True, exist_ok=True)
+        corpus.mkdir()
         for number, example in enumerate(target.seeds):
-            (Path(corpus) / f"seed-{number}").write_bytes(example)
-        start = [] if seed is None else [f"-seed={seed}"]
+            (corpus / f"seed-{number}").write_bytes(example)
+        start = [] if self.seed is None else [f"-seed={self.seed}"]
         bounds = [f"-max_len={MAX_BYTES}", f"-rss_limit_mb={MEMORY_MB}", f"-timeout={HANG_S}"]
-        search = [f"-max_total_time={seconds}", f"-artifact_prefix={findings / name}-", *start, *bounds, corpus]
-        atheris.Setup([sys.argv[0], *search], target.run)
+        limits = [f"-max_total_time={self.seconds}", f"-artifact_prefix={findings / target.name}-"]
+        atheris.Setup([sys.argv[0], *limits, *start, *bounds, str(corpus)], target.run)
         atheris.Fuzz()
-    return 0
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ TARGETS = (
     Target("frames", frames, FRAMES),
     Target("texts", texts, [b'{"a":1,2:[true,null,"x\\u0041"]}', b"{'a':1e5,}", b"{{1:'a'}:{{}:1}}", *FRAMES[:20]]),
     Target("registrations", registrations, [b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}}}', *FRAMES[:20]]),
-    Target("messages", messages, RECORDS),
+    Target("log-messages", messages, RECORDS),
     Target("records", records, RECORDS),
     Target("hellos", hellos, [b'{"slave_id":"a","first":0,"end":8,"start":null}']),
     Target("ids", ids, [b"7F00000100002A9F0000000000000000"]),
