@@ -268,7 +268,7 @@ STREAM_MUTANTS = (
         "replace(info, terminated=last)",
         "replace(info, terminated=last._replace(entry=last.entry - 1))",
         "S3",
-        73,
+        139,
     ),
     _planted(
         "a cursor that was moved is not stored (S6)",
@@ -276,7 +276,7 @@ STREAM_MUTANTS = (
         ("        await self._reading.set(place.position)\n        await self._save()\n"),
         "        await self._reading.set(place.position)\n",
         "S6",
-        515,
+        8,
     ),
     _planted(
         "of a batch only the first number is known (S1)",
@@ -322,7 +322,7 @@ STREAM_MUTANTS = (
         "            self._saved = save.covers\n",
         "            self._saved = core.changes\n",
         "S6",
-        123,
+        83,
     ),
     _planted(
         "messages expire a thousand times too early (S7)",

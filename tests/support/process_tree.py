@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 
 def children_of(pid: int) -> list[int]:
     """Those that its threads started and that live; none of a process that has ended."""
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):  # it, or a thread of it, ended just now
-        return []
+    children = list[int]()
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # many a thread of a JVM has ended when it is read
+                children += map(int, (thread / "children").read_text().split())
+    return children
 
 
 def descendants(pid: int) -> Iterator[int]:

@@ -143,7 +143,8 @@ class AbsentBookies:
         if delay is not None and delay.value:
             after_s = min(after_s, delay.value * SHARE_OF_GRACE)
         after_s *= 1 + SPREAD * self._random.random()
-        self._core.looked({*bookies.writable, *bookies.read_only}, self._clock.now(), after_s)
+        registered = dict.fromkeys((*bookies.writable, *bookies.read_only))  # in their order, as all that follows is
+        self._core.looked(registered, self._clock.now(), after_s)
 
     async def _replace(self, bookies: Collection[BookieId]) -> None:
         """Let the writers that have these replace them, some at once; no further when the registrations change."""
