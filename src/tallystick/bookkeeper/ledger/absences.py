@@ -11,10 +11,9 @@ writers of a client watch the registrations together, and change their ensembles
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Protocol
-from weakref import WeakValueDictionary
 
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
@@ -87,24 +86,22 @@ class AbsentBookies:
 
     def __init__(
         self, driver: MetadataDriver, directory: BookieDirectory, clock: Clock, random: Random, events: Events, *,
-        most_s: float,
+        writers: Mapping[LedgerId, OpenWriter], most_s: float,
     ) -> None:  # fmt: skip
-        """``most_s``: a bookie is replaced when it is away for so long, or for a third of the grace that the metadata
-        says, if that is less; 0: never."""
+        """``writers`` are those that are open now. ``most_s``: a bookie is replaced when it is away for so long, or for
+        a third of the grace that the metadata says, if that is less; 0: never."""
         self._tree, self._directory, self._clock, self._events = Underreplication(driver), directory, clock, events
         self._random, self._most_s = random, most_s
         self._core = AbsenceCore()
-        # In the order of their opening: that of addresses is another one in each process.
-        self._writers: WeakValueDictionary[LedgerId, OpenWriter] = WeakValueDictionary()
+        self._writers = writers
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         directory.on_change(self._changed.set)
 
-    def opened(self, writer: OpenWriter, ensemble: Collection[BookieId]) -> None:
-        """Watch for this writer, until it is collected as garbage, or says that it has none."""
+    def opened(self, ensemble: Collection[BookieId]) -> None:
+        """Watch for a writer with this ensemble, too."""
         if not self._most_s:
             return
-        self._writers[writer.id] = writer
         self._core.named(ensemble)
         if self._task is None:
             self._changed.set()

@@ -205,6 +205,7 @@ class AddSession:
     def fail(self, failure: TallyError) -> None:
         """Take no more entries; those that are not confirmed fail."""
         self.state.failure = failure
+        self._writers.left(self.state.id)
         unsent = self._next - len(self._queue)
         self._queue.clear()
         self._stop()

@@ -76,7 +76,9 @@ class LedgerClient:
         self._placement = Placement(self._directory, random, quarantine, settings.policy, locations, self._disks)
         self._writers = Writers(self._context, self._placement, self._restorer)
         most_s = settings.absent_bookie_s
-        self._absences = AbsentBookies(driver, self._directory, clock, random, events, most_s=most_s)
+        self._absences = AbsentBookies(
+            driver, self._directory, clock, random, events, writers=self._writers.open, most_s=most_s
+        )
         self._closing: asyncio.Future[None] | None = None
 
     @property
@@ -167,7 +169,8 @@ class LedgerClient:
         writer = LedgerWriter(
             self._writers, created.value, stored, identities, takes_ids=takes_ids, deferred_sync=deferred_sync
         )
-        self._absences.opened(writer, ensemble)
+        self._writers.opened(writer)
+        self._absences.opened(ensemble)
         return writer
 
     async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> tuple[BookieId, ...]:

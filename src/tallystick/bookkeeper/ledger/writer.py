@@ -236,6 +236,7 @@ class LedgerWriter:
         """
         check_loop(self._writers.loop)
         if self._closing is None or _is_not_stored(self._closing):
+            self._writers.left(self.id)
             self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
 
@@ -244,6 +245,7 @@ class LedgerWriter:
         if self._aborted or (self._closing is not None and self._closing.done()):
             return
         self._aborted = True
+        self._writers.left(self.id)
         who = "this writer's client was closed" if self._writers.is_closed else "this writer was stopped"
         failure = LedgerClosed(f"{who} before the entry was confirmed", ledger=self.id)
         if self._session is None:

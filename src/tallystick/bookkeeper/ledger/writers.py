@@ -4,6 +4,9 @@ A writer has an ``AddSession`` while it has something under way: its core, chann
 there, some thirty objects. Of those that have nothing under way the ``IDLE_SESSIONS`` that had something last keep
 theirs; the others keep their ``WriterState``, packed, and make a session when they append again. Which bookies
 failed is part of that state: the next session begins with replacing them.
+
+Who watches for the bookies of all of them (``absences.py``) needs those without a session, too. They are held until
+they are closed, stopped or failed, or their client is closed: a weak reference would be as many objects as a writer.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import asyncio
 from collections import OrderedDict, deque
 from typing import Protocol
 
+from tallystick.bookkeeper.ledger.absences import OpenWriter
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.explicit_lacs import ExplicitLacs, LacWriter
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.restorer import Restorer
+from tallystick.bookkeeper.wire.values import LedgerId
 
 IDLE_SESSIONS = 128  # a session costs about as much as the append that it is made for
 SESSIONS_A_TURN = 128  # send before the loop goes on
@@ -47,6 +52,7 @@ class Writers:
         self.loop = asyncio.get_running_loop()
         self.is_closed = False
         self.lacs = ExplicitLacs(context)
+        self.open: dict[LedgerId, OpenWriter] = {}  # in the order of their opening
         self._with_session: dict[SessionOwner, None] = {}
         self._unsent: deque[Flushable] = deque()  # what they appended in this tick
         self._idle: OrderedDict[SessionOwner, None] = OrderedDict()  # of those, in order of when they became it
@@ -54,6 +60,14 @@ class Writers:
     def __len__(self) -> int:
         """Count the writers that have a session."""
         return len(self._with_session)
+
+    def opened(self, writer: OpenWriter) -> None:
+        """The writer's ledger was made."""
+        self.open[writer.id] = writer
+
+    def left(self, ledger: LedgerId) -> None:
+        """The writer of this ledger takes no more."""
+        self.open.pop(ledger, None)
 
     def began(self, writer: SessionOwner) -> None:
         """The writer has a session now."""
@@ -96,6 +110,7 @@ class Writers:
     def close(self) -> None:
         """Stop them as if the process died. One without a session has nothing under way, and looks at ``is_closed``."""
         self.is_closed = True
+        self.open.clear()
         self.lacs.close()
         for writer in tuple(self._with_session):
             writer.abort()

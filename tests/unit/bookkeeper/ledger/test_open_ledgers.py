@@ -15,9 +15,10 @@ from support.waiting import until
 from tallystick.bookkeeper.ledger import writers as writers_module
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.errors import LedgerFenced
 
 COUNT, IDLE_SESSIONS = 200, 5
-OBJECTS = 4.5  # of a ledger: with the event of its creation that the test keeps, and the weak reference of who watches
+OBJECTS = 3.5  # of a ledger, with the event of its creation that the test keeps
 ALL_THE_SAME = 60 * IDLE_SESSIONS
 
 
@@ -76,6 +77,21 @@ async def test_an_open_ledger_is_few_objects_for_the_collector(cluster: SmallClu
     assert written.total() <= OBJECTS * COUNT + ALL_THE_SAME, written.most_common(20)
     for writer in (*writers, *more):
         writer.abort()
+
+
+async def test_a_writer_is_held_until_it_takes_no_more(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    closed, stopped, fenced, kept = (await open_ledgers(client))[:4]
+    held = client._writers.open
+    assert len(held) == COUNT and [*held.values()][:4] == [closed, stopped, fenced, kept]
+    await closed.close()
+    stopped.abort()
+    await (await cluster.client().open_ledger(fenced.id, recover=True)).close()
+    with pytest.raises(LedgerFenced):
+        await fenced.append(b"x")
+    assert len(held) == COUNT - 3 and next(iter(held)) == kept.id
+    await client.close()
+    assert not held
 
 
 @pytest.mark.rule("Q7", "Q8")
