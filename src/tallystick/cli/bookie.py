@@ -11,6 +11,7 @@ from tallystick.cli.options import CONFIG, NUMBER, SERVICE, Config, Json, Metada
 
 if TYPE_CHECKING:
     from tallystick.admin.bookies import BookieDetails, BookieStatus
+    from tallystick.bookkeeper.bookie.folder_room import FolderRoom
 
 app = App(name="bookie", help="Run a storage node; list and inspect those of a cluster.")
 
@@ -95,7 +96,6 @@ def info(
     import asyncio
 
     from tallystick.admin import bookies, cluster
-    from tallystick.bookkeeper.bookie.folder_room import FOLDERS
     from tallystick.cli import output
 
     async def status() -> BookieDetails:
@@ -121,20 +121,20 @@ def info(
         row["scrub_percent"] = scrub.percent
         row["scrub_ended"], row["scrub_ends"] = _moment(scrub.ended_ms), _moment(scrub.ends_ms)
     row["answers_ms"] = None if details.answers_ms is None else round(details.answers_ms, 1)
+    row |= _places(details, json=json)
+    output.details(row, json=json)
+    return 0 if details.problem is None else NOT_WELL
+
+
+def _places(details: BookieDetails, *, json: bool) -> dict[str, Any]:
+    """Return what `tally bookie info` tells of a bookie's disks, and of where it is."""
+    from tallystick.bookkeeper.bookie.folder_room import FOLDERS
+
+    row = dict[str, Any]()
     if details.space is not None:
         row["free_bytes"], row["total_bytes"] = details.space.free_bytes, details.space.total_bytes
     if folders := details.bookie.folders:
-        row["folders"] = [
-            {
-                "path": one.path,
-                "used_percent": one.used_percent,
-                "total_bytes": one.total_bytes,
-                "state": one.state.value or "good",
-            }
-            if json
-            else str(one)
-            for one in folders
-        ]
+        row["folders"] = [_folder(one) if json else str(one) for one in folders]
     if details.problem:
         row["problem"] = details.problem
     if details.bookie.info:
@@ -144,8 +144,12 @@ def info(
         row["journal_dirs"] = list(details.cookie.journal_dirs)
         row["ledger_dirs"] = list(details.cookie.ledger_dirs)
         row["cluster"] = details.cookie.instance_id
-    output.details(row, json=json)
-    return 0 if details.problem is None else NOT_WELL
+    return row
+
+
+def _folder(room: FolderRoom) -> dict[str, Any]:
+    state = room.state.value or "good"
+    return {"path": room.path, "used_percent": room.used_percent, "total_bytes": room.total_bytes, "state": state}
 
 
 @app.command
@@ -280,11 +284,11 @@ def decommission(
 
     from tallystick.cli import output, repairs
 
-    found = asyncio.run(repairs.decommission(service.resolve(), bookie, open_grace, force=force))
-    row = {"bookie": bookie, "done": found.is_done, "moved": found.moved, "left": len(found.left)}
-    if found.is_registered and not found.left:
+    progress = asyncio.run(repairs.decommission(service.resolve(), bookie, open_grace, force=force))
+    row = {"bookie": bookie, "done": progress.is_done, "moved": progress.moved, "left": len(progress.left)}
+    if progress.is_registered and not progress.left:
         row["next"] = "no ledger names it: stop it, and ask again"
-    if found.left:
-        row["reasons"] = [f"{ledger}: {reason}" for ledger, reason in list(found.left.items())[:10]]
+    if progress.left:
+        row["reasons"] = [f"{ledger}: {reason}" for ledger, reason in list(progress.left.items())[:10]]
     output.details(row, json=json)
-    return 0 if found.is_done else NOT_WELL
+    return 0 if progress.is_done else NOT_WELL

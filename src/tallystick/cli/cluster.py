@@ -53,31 +53,31 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
     from tallystick.bookkeeper.repair.shortfall import text_of
     from tallystick.cli import NOT_WELL, output
 
-    found = asyncio.run(repair.cluster_status(service.resolve()))
+    health = asyncio.run(repair.cluster_status(service.resolve()))
     by_state: dict[str, list[str]] = {}
-    for bookie in found.bookies:
+    for bookie in health.bookies:
         by_state.setdefault(bookie.registered.value, []).append(bookie.id)
     output.details(
         {
-            "well": found.is_well,
+            "well": health.is_well,
             "bookies": by_state,
-            "limbo": dict(found.limbo),
-            "damaged": dict(found.damaged),
-            "repair_enabled": found.repair.is_enabled,
-            "auditor": found.repair.auditor,
-            "under_replicated": len(found.repair.marks),
-            "since": found.repair.since,
-            "in_hand": len(found.repair.in_hand),
-            "findings": len(found.repair.findings),
-            "reconciled": not found.is_held,
-            "lost": {ledger: text_of(lost.runs) for ledger, lost in found.repair.lost.items()},
+            "limbo": dict(health.limbo),
+            "damaged": dict(health.damaged),
+            "repair_enabled": health.repair.is_enabled,
+            "auditor": health.repair.auditor,
+            "under_replicated": len(health.repair.marks),
+            "since": health.repair.since,
+            "in_hand": len(health.repair.in_hand),
+            "findings": len(health.repair.findings),
+            "reconciled": not health.is_held,
+            "lost": {ledger: text_of(lost.runs) for ledger, lost in health.repair.lost.items()},
             "given_up": [
-                f"ledger {line.ledger}: {line.lost or 'nothing'} by {line.who}" for line in found.repair.given_up
+                f"ledger {line.ledger}: {line.lost or 'nothing'} by {line.who}" for line in health.repair.given_up
             ],
         },
         json=json,
     )
-    return 0 if found.is_well else NOT_WELL
+    return 0 if health.is_well else NOT_WELL
 
 
 @app.command
@@ -94,10 +94,14 @@ def audit(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
     from tallystick.cli import NOT_WELL, output
 
     with output.progress("ledgers") as count:
-        found = asyncio.run(repair.cluster_audit(service.resolve(), count))
-    rows = [{"ledger": one.ledger, "problem": one.problem, "bookies": list(one.bookies)} for one in found.findings]
+        audit_report = asyncio.run(repair.cluster_audit(service.resolve(), count))
+    rows = [
+        {"ledger": one.ledger, "problem": one.problem, "bookies": list(one.bookies)} for one in audit_report.findings
+    ]
     output.rows(
-        rows, json=json, empty=f"looked through {output.quantity(found.ledgers, 'ledger', 'ledgers')}: no finding"
+        rows,
+        json=json,
+        empty=f"looked through {output.quantity(audit_report.ledgers, 'ledger', 'ledgers')}: no finding",
     )
     return NOT_WELL if rows else 0
 
@@ -192,22 +196,22 @@ def reconcile(
     from tallystick.cli import NOT_WELL, output
 
     who = f"{getpass.getuser()}@{socket.gethostname()}" if yes else None
-    found = asyncio.run(reconcile(service.resolve(), confirm_as=who, without=without))
-    if found is None:
+    result = asyncio.run(reconcile(service.resolve(), confirm_as=who, without=without))
+    if result is None:
         output.details({"restored": False}, json=json)
         return 0
-    output.details(_reconciliation(found, json=json), json=json)
-    is_confirmed = found.restored.confirmed_ms is not None
+    output.details(_reconciliation(result, json=json), json=json)
+    is_confirmed = result.restored.confirmed_ms is not None
     if not is_confirmed and not json:
         print("bookies delete nothing: give --yes to let them")
     return 0 if is_confirmed else NOT_WELL
 
 
-def _reconciliation(found: Reconciliation, *, json: bool) -> dict[str, Any]:
+def _reconciliation(result: Reconciliation, *, json: bool) -> dict[str, Any]:
     """Return what is told of restored metadata."""
     from tallystick.cli.times import shown
 
-    restored, lacking = found.restored, found.lacking
+    restored, lacking = result.restored, result.lacking
     confirmed_ms = restored.confirmed_ms
     rows: list[Any] = (
         [{"first": run.first, "last": run.last, "bookies": [*run.bookies], "kept": run.is_kept} for run in lacking]
@@ -223,15 +227,15 @@ def _reconciliation(found: Reconciliation, *, json: bool) -> dict[str, Any]:
         "epoch": restored.epoch,
         "next_ledger": restored.next_ledger,
         "lacking": rows,
-        "lacking_ledgers": sum(run.last - run.first + 1 for run in lacking) + found.more,
-        "entries_deleted": [_span(first, last) for first, last in found.deleted],
-        "open_ledgers": [*found.still_open],
+        "lacking_ledgers": sum(run.last - run.first + 1 for run in lacking) + result.more,
+        "entries_deleted": [_span(first, last) for first, last in result.deleted],
+        "open_ledgers": [*result.still_open],
         "compared": restored.is_compared,
         "lost_ledgers": len(restored.lost_ledgers),
         "streams": [*restored.streams],
         "cursors": [*restored.cursors],
         "applications": [*restored.applications],
-        "unheard": [*found.unheard],
+        "unheard": [*result.unheard],
         "confirmed": None if confirmed_ms is None else f"{shown(confirmed_ms)} by {restored.confirmed_by}",
     }
 

@@ -16,6 +16,24 @@ if TYPE_CHECKING:
 app = App(name="spark", help="Keep tables up to date by Spark.")
 POLL_S = 0.5
 
+Application = Annotated[str, Parameter(help="Who writes, in the table. Others that write it have other names.")]
+StreamUri = Annotated[
+    str | None, Parameter(help="Metadata of the streams. By default TALLY_URI, else the running development cluster.")
+]
+Schema = Annotated[
+    Literal["json", "avro", "raw"], Parameter(help="The fields of JSON or Avro values, or the source's columns.")
+]
+ValueSchema = Annotated[
+    str, Parameter(help="Of json: carrier STRING, delay INT; all by default. Of avro: its schema, or a file of it.")
+]
+ValueHeader = Annotated[
+    Literal["confluent"] | None, Parameter(help="What comes before each value of avro: five bytes.")
+]
+Trigger = Annotated[str, Parameter(help="A batch so often; or available-now: all there is, and then the end.")]
+Catalog = Annotated[
+    tuple[str, ...], Parameter(help="A property of Iceberg's catalog: name=value, as uri=sqlite:///c.db. Repeatable.")
+]
+
 
 @app.command
 def ingest(
@@ -24,34 +42,18 @@ def ingest(
     /,
     *,
     checkpoint: Annotated[str, Parameter(help="The folder where Spark keeps how far it is; each table has its own.")],
-    application: Annotated[str, Parameter(help="Who writes, in the table. Others that write it have other names.")] = (
-        "tally-ingest"
-    ),
+    application: Application = "tally-ingest",
     format_: Annotated[str, Parameter(name="--format", help="What the source is, to Spark.")] = "tally-stream",
     option: Annotated[tuple[str, ...], Parameter(help="An option of the source: name=value. Repeatable.")] = (),
-    uri: Annotated[
-        str | None,
-        Parameter(help="Metadata of the streams. By default TALLY_URI, else the running development cluster."),
-    ] = None,
-    schema: Annotated[
-        Literal["json", "avro", "raw"], Parameter(help="The fields of JSON or Avro values, or the source's columns.")
-    ] = "json",
-    value_schema: Annotated[
-        str, Parameter(help="Of json: carrier STRING, delay INT; all by default. Of avro: its schema, or a file of it.")
-    ] = "",
-    value_header: Annotated[
-        Literal["confluent"] | None, Parameter(help="What comes before each value of avro: five bytes.")
-    ] = None,
+    uri: StreamUri = None,
+    schema: Schema = "json",
+    value_schema: ValueSchema = "",
+    value_header: ValueHeader = None,
     partition_by: Annotated[Literal["day", "hour"] | None, Parameter(help="Partitions, of the event time.")] = None,
     event_time: Annotated[str, Parameter(help="SQL for the event time, where it is a column.")] = "",
-    trigger: Annotated[str, Parameter(help="A batch so often; or available-now: all there is, and then the end.")] = (
-        "10 seconds"
-    ),
+    trigger: Trigger = "10 seconds",
     compact_every: Annotated[int, WHOLE, Parameter(help="Commits until small files are made large; 0: never.")] = 50,
-    catalog: Annotated[
-        tuple[str, ...],
-        Parameter(help="A property of Iceberg's catalog: name=value, as uri=sqlite:///c.db. Repeatable."),
-    ] = (),
+    catalog: Catalog = (),
     master: Annotated[str, Parameter(help="Where Spark runs. spark-submit says it better.")] = "local[*]",
     conf: Annotated[tuple[str, ...], Parameter(help="A setting of Spark: name=value. Repeatable.")] = (),
     explain: Annotated[bool, Parameter(help="Print each decision, as events.")] = False,
@@ -70,15 +72,10 @@ def ingest(
 
     options = _source_options(source, uri, option)
     settings = tally_spark.IngestSettings(
-        schema=schema,
-        value_schema=value_schema,
-        value_header=value_header or "",
-        partition_by=partition_by or "",
-        event_time=event_time,
-        trigger=trigger,
-        compact_every=compact_every,
+        schema=schema, value_schema=value_schema, value_header=value_header or "", partition_by=partition_by or "",
+        event_time=event_time, trigger=trigger, compact_every=compact_every,
         catalog=pairs("--catalog", "name=value", catalog),
-    )
+    )  # fmt: skip
     require("a table", *tally_spark.LIBRARIES)
     from tallystick.pipeline.tables.ingest import check_arguments
 

@@ -51,12 +51,12 @@ class RestoreHold:
             await in_turns(_runs(lacking, without=ahead)),
             await in_turns(_runs(deleted)),
         ]
-        runs, more = [found for found, _ in kinds], sum(left for _, left in kinds)
+        runs, more = [first for first, _ in kinds], sum(left for _, left in kinds)
         now_ms = self._clock.wall_ms()
         await tree.report(self._bookie, BookieSurvey(restored.epoch, now_ms, runs[0], runs[1], runs[2], more))
-        said = restored.epoch, len(ahead), len(lacking), len(deleted)
-        if said != self._said:
-            self._said = said
+        state = restored.epoch, len(ahead), len(lacking), len(deleted)
+        if state != self._said:
+            self._said = state
             epoch, counts = restored.epoch, {"ahead": len(ahead), "lacking": len(lacking), "deleted": len(deleted)}
             self._events.emit("collections stand still", epoch=epoch, **counts, reason=_REASON)
 

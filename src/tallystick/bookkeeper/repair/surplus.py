@@ -45,10 +45,10 @@ async def shed(own: SurplusCopies, ledgers: Sequence[LedgerId]) -> Sequence[Ledg
         whole = await _Look(own, replicas, tree).whole(locked)
         await own.fence(whole)
         checkpoints = own.counts.checkpoints
-        held = {ledger: creation for ledger, creation in whole.items() if await tree.holds(ledger)}
+        creations = {ledger: creation for ledger, creation in whole.items() if await tree.holds(ledger)}
         if await restored.held() is not None:
             return ()
-        return await own.drop(held, checkpoints)
+        return await own.drop(creations, checkpoints)
     finally:
         for ledger in locked:
             with suppress(MetadataError):

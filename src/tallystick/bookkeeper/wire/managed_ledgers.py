@@ -363,10 +363,10 @@ def _parsed(kind: type[M], data: bytes) -> M:
 
 def _has_unknown(message: Message) -> bool:
     """Returns whether this version does not know some field of it, or of a message within."""
-    known = type(message)()
-    known.CopyFrom(message)
-    known.DiscardUnknownFields()
-    return known.ByteSize() != message.ByteSize()
+    copy = type(message)()
+    copy.CopyFrom(message)
+    copy.DiscardUnknownFields()
+    return copy.ByteSize() != message.ByteSize()
 
 
 def _unknown_of(message: Message) -> bytes:
@@ -375,8 +375,8 @@ def _unknown_of(message: Message) -> bytes:
         return b""
     rest = type(message)()
     rest.CopyFrom(message)
-    for known, _ in message.ListFields():
-        rest.ClearField(known.name)
+    for field, _ in message.ListFields():
+        rest.ClearField(field.name)
     return rest.SerializePartialToString()
 
 
