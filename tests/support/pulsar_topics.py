@@ -28,7 +28,7 @@ from tallystick.bookkeeper.wire.stream_values import Position
 KEPT = "tally/kept/persistent"  # of a namespace that ours made: retention without limits
 DEFAULT = "public/default/persistent"  # of Pulsar's own: what no subscription holds is deleted
 PATIENCE_MS = 60_000
-DELETE_ATTEMPTS = 10
+DELETE_ATTEMPTS, DELETE_PAUSE_S = 50, 0.2  # of a broker that is busy
 RECEIPT_S = 90.0  # longer than that: the client says why by then
 LEDGER_ENTRIES = 100  # of the broker's ledgers
 # As a broker has them by default but for short ledgers: what nobody uses is deleted.
@@ -112,7 +112,7 @@ class PulsarTopics:
                     return
                 if error.code != 500 or attempt == DELETE_ATTEMPTS - 1:
                     raise
-                await asyncio.sleep(1)
+                await asyncio.sleep(DELETE_PAUSE_S)
             else:
                 return
 
