@@ -88,8 +88,8 @@ SURPLUS_MUTANTS = (
     _planted(
         "copies are dropped though the lock was lost",
         REPAIR + "surplus.py",
-        "held = {ledger: creation for ledger, creation in whole.items() if await tree.holds(ledger)}",
-        "held = whole",
+        "creations = {ledger: creation for ledger, creation in whole.items() if await tree.holds(ledger)}",
+        "creations = whole",
     ),
     _planted(
         "copies of a ledger with a mark or a finding are dropped",
