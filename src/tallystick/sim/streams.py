@@ -236,7 +236,8 @@ class StreamsLife:
                 await owner.append_numbered()  # who numbers deletes what those before left of a save
                 await owner.wait()
             if await close_by_repair(judge, self._operator, self._bookies, self._client, self._random):
-                await self._append(owner, "the heir, whose ledger a replicator closed,")
+                if not plan.refuses:  # what is refused for a backlog is taken again below
+                    await self._append(owner, "the heir, whose ledger a replicator closed,")
                 await self._await_bookies()
             if plan.refuses:
                 await check_refusals(shared, owner, self._drain_all)
