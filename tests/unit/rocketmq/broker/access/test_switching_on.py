@@ -13,6 +13,7 @@ import pytest
 
 from support.brokers import Bench, Peer, benched, send_command
 from support.certificates import Authority, secret_file
+from support.ports import free_port
 from support.secured import ACCESS, ROOT, Signing
 from support.waiting import until
 from tallystick.admin.auth import broker_authentication
@@ -47,7 +48,7 @@ class Cluster:
 
     bench: Bench
     running: dict[str, Broker] = field(default_factory=dict)
-    ports: dict[str, int] = field(default_factory=dict)
+    ports: dict[str, int] = field(default_factory=lambda: {name: free_port(-2, 1) for name in NAMES})
     names: dict[int, NameServer] = field(default_factory=dict)  # two, by port
     clients: list[RocketMQ] = field(default_factory=list)  # those that send now
 
@@ -76,11 +77,10 @@ class Cluster:
                 "access": access,
                 "tls": tls,
                 "name_servers": tuple(self.servers.split(";")),
-                "port": self.ports.get(name, 0),
+                "port": self.ports[name],
             }
             settings = replace(self.bench.settings(name, **changes), name=name)
-            self.running[name] = broker = await self.bench.broker(settings)
-            self.ports[name] = broker.address[1]
+            self.running[name] = await self.bench.broker(settings)
             await until(lambda: self._are_registered(name), seconds=20)  # noqa: B023
             await until(self._are_both_told, seconds=20, pause=0.05)  # before the other one goes
 
