@@ -284,7 +284,9 @@ STREAM_MUTANTS = (
         "core.stored(opened.producer, opened.sequence, opened.last_sequence, position)",
         "core.stored(opened.producer, opened.sequence, opened.sequence, position)",
         "S1",
-        233,
+        1275,
+        1448,
+        1970,
     ),
     _planted(
         "a deletion forgets the ledgers of cursors (S8)",
@@ -330,7 +332,9 @@ STREAM_MUTANTS = (
         "int(settings.ttl_s * 1000)",
         "int(settings.ttl_s)",
         "S7",
-        515,
+        577,
+        615,
+        630,
     ),
     _planted(
         "a backlog that exceeds its quota is evicted whole (S7)",
