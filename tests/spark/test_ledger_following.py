@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.certificates import secret_file
 from support.spark_failures import failure_of
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
@@ -137,3 +138,16 @@ def test_mistakes_are_named(bk: sync.BookKeeper, query: Query) -> None:
     undecoded = failure_of(lambda: query.run(writer.id))
     assert "[TALLY-USAGE-ERROR] the checkpoint has an offset of tally-ledger that is no JSON: restore" in undecoded
     assert "offset=rubbish" in undecoded
+
+
+def test_n10_a_checkpoint_keeps_no_password(bk: sync.BookKeeper, query: Query, tmp_path: Path) -> None:
+    secret = "a-password-4093"
+    with bk.create_ledger(digest="hmac", password=secret.encode()) as writer:
+        writer.append_batch(numbers(0, 5))
+        query.run(writer.id, passwordFile=secret_file(tmp_path / "password", secret))
+        writer.append_batch(numbers(5, 8))
+        running = query.run(writer.id, passwordFile=secret_file(tmp_path / "password", secret))
+    assert query.payloads() == numbers(0, 8)
+    kept = [file.read_bytes() for file in (tmp_path / "checkpoint").rglob("*") if file.is_file()]
+    assert kept and not any(secret.encode() in content for content in (*kept, str(running.lastProgress).encode()))
+    bk.delete_ledger(writer.id)

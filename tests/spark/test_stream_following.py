@@ -145,6 +145,49 @@ def test_rows_come_once_though_the_query_is_stopped_among_roll_overs_and_trims(
     assert len({row.ledger for row in query.rows()} - set(bk.ledgers())) > 10 and len(query.offsets()) > 30
 
 
+def test_a_stream_that_ends_beside_its_query_and_is_made_anew(bk: sync.BookKeeper, query: Query, name: str) -> None:
+    """Its end is no error; another stream of its name is, whatever it has."""
+    settings = StreamSettings(retention_s=0.0, retention_bytes=0)
+    with bk.open_stream(name, settings=settings) as stream:
+        running = query.start(name)
+        for value in numbers(3):
+            stream.append(value)
+        wait_for_rows(3, query, running)
+        stream.roll_over()
+        stream.trim()
+        for value in numbers(5)[3:]:
+            stream.append(value)
+        stream.terminate()
+    wait_for_rows(5, query, running)
+    wait_until(lambda: running.lastProgress and running.lastProgress["numInputRows"] == 0, running)
+    bk.delete_stream(name)
+    with bk.open_stream(name, settings=settings) as stream:
+        stream.append(b"another's")
+        text = failure_of(lambda: wait_until(lambda: False, running))
+    assert "rows may be lost" in text and f"stream={name}" in text and query.values() == numbers(5)
+
+
+def test_limits_of_a_batch_hold_together(bk: sync.BookKeeper, query: Query, name: str) -> None:
+    """By bytes and by entries, whichever is fewer; a few entries wait for more, and not for long."""
+    with bk.open_stream(name) as stream:
+        for value in numbers(40):
+            stream.append(value * 250)  # 1,000 bytes
+        query.run(name, maxBytesPerTrigger="5k", maxOffsetsPerTrigger=30)
+        ends = [offset["s"][name][1] for offset in query.offsets()]
+        assert ends[-1] == 40 and len(ends) >= 8 and max(b - a for a, b in itertools.pairwise([0, *ends])) <= 6
+        query.run(name)
+        begun = len(query.offsets())
+        running = query.start(name, minOffsetsPerTrigger=10, maxTriggerDelay="4s")
+        for value in numbers(3):
+            stream.append(value)
+        wait_for_rows(43, query, running)
+        for value in numbers(12):
+            stream.append(value)
+        wait_for_rows(55, query, running)
+        running.stop()
+    assert len(query.offsets()) - begun <= 4  # one appended after the other they would have been many
+
+
 def planners() -> set[int]:
     """The processes in which our JVM plans streaming queries; another run beside this one has its own."""
     return {pid for pid in descendants(os.getpid()) if b"python_streaming_source_runner" in command_of(pid)}

@@ -22,7 +22,7 @@ from tallystick import sync
 from tallystick.admin.brokers import operator
 from tallystick.admin.dev import DevCluster
 from tallystick.admin.groups import group_lag
-from tallystick.admin.topics import create_topic
+from tallystick.admin.topics import create_topic, delete_topic
 from tallystick.pipeline.topic.schema import COLUMNS
 from tallystick.rocketmq.wire.record import Message
 
@@ -144,6 +144,38 @@ def test_rows_come_once_over_restarts_and_queues_that_are_added(
     query.run(subscribePattern="follow.*")
     assert query.bodies() == numbers(0, 130)
     assert list(query.offsets()[-1]["q"]) == ["follow-up", "followed"]
+
+
+def test_single_queues_with_limits_of_a_batch(mq: sync.RocketMQ, name_server: str, query: Query) -> None:
+    make_topic(name_server, "assigned")
+    publish(mq, "assigned", [body * 200 for body in numbers(0, 60)])  # 1,000 bytes; message i in queue i mod QUEUES
+    assign = json.dumps({"assigned": {BROKER: [0, 2]}})
+    query.run(assign=assign, maxBytesPerTrigger="6k", maxOffsetsPerTrigger=30)
+    expected = [body * 200 for body in numbers(0, 60) if int(body) % QUEUES != 1]
+    assert query.bodies() == expected and len(query.offsets()) >= 6
+    running = query.start(assign=assign, minOffsetsPerTrigger=10, maxTriggerDelay="4s")
+    publish(mq, "assigned", numbers(60, 66))
+    few = expected + [body for body in numbers(60, 66) if int(body) % QUEUES != 1]
+    wait_until(lambda: query.bodies() == sorted(few), running)
+    running.stop()
+
+
+def test_a_topic_that_is_made_anew_beside_its_query(mq: sync.RocketMQ, name_server: str, query: Query) -> None:
+    make_topic(name_server, "anew")
+    publish(mq, "anew", numbers(0, 30))
+    running = query.start(subscribe="anew")
+    wait_until(lambda: query.bodies() == numbers(0, 30), running)
+
+    async def delete() -> None:
+        async with operator(name_server) as who:
+            await delete_topic(who, "anew")
+
+    asyncio.run(delete())
+    make_topic(name_server, "anew")
+    publish(mq, "anew", numbers(30, 33))
+    text = failure_of(lambda: wait_until(lambda: False, running))
+    assert "rows may be lost" in text or "TALLY-NO-SUCH-TOPIC" in text, text
+    assert query.bodies() == numbers(0, 30)
 
 
 @pytest.mark.rule("H3", "H13")
