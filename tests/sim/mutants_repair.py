@@ -13,6 +13,7 @@ GIVE_UP = "tests/unit/bookkeeper/repair/test_give_up.py"
 PLACES = "tests/unit/bookkeeper/repair/test_shortfall.py"
 TREE = "tests/conformance/test_metadata_underreplication.py -k memory"
 ADMIN = "tests/unit/admin/test_repair.py"
+MISPLACED = "tests/unit/bookkeeper/repair/test_misplaced.py"
 
 
 def _planted(name: str, module: str, old: str, new: str, killer: str = WHOLE) -> Mutant:
@@ -318,5 +319,33 @@ REPAIR_MUTANTS = (
         "    if len(staying) < largest and not force:",
         "    if len(staying) < 0:",
         killer=ADMIN,
+    ),
+    _planted(
+        "copies on one machine stay there",
+        REPAIR + "replicator.py",
+        "fault.kind is FaultKind.MISPLACED)",
+        "fault.kind is FaultKind.DOUBLE)",
+        killer=MISPLACED,
+    ),
+    _planted(
+        "a copy is moved where it lies no better",
+        "bookkeeper/ledger/placement.py",
+        "spread.kept(moved, rules, quorum) > spread.kept(placed, rules, quorum)",
+        "spread.kept(moved, rules, quorum) >= spread.kept(placed, rules, quorum)",
+        killer=MISPLACED,
+    ),
+    _planted(
+        "a copy is moved to a bookie in limbo",
+        REPAIR + "ledger_repair.py",
+        "    unwanted = [*limbo_of(bookies), *metadata.avoided, *never]\n",
+        "    unwanted = [*metadata.avoided, *never]\n",
+        killer=MISPLACED,
+    ),
+    _planted(
+        "racks count for nobody whose copies lie there already",
+        "bookkeeper/ledger/policies.py",
+        "lasting=levels[1])",
+        "lasting=[machines_apart])",
+        killer=MISPLACED,
     ),
 )

@@ -50,8 +50,16 @@ class RepairedCluster(SmallCluster):
 
     async def limbo(self, name: str, number: str) -> None:
         """Register that so many ledgers of a bookie are in limbo."""
+        await self._tell(name, limbo=number)
+
+    async def on_machine(self, machine: str, *names: str) -> None:
+        """Register that these bookies share a machine."""
+        for name in names:
+            await self._tell(name, machine=machine)
+
+    async def _tell(self, name: str, **properties: str) -> None:
         info = (await self.driver.bookies()).writable[name]
-        await self._registrations[name].set_info(replace(info, properties={"limbo": number}))
+        await self._registrations[name].set_info(replace(info, properties=properties))
 
     async def set_read_only(self, name: str) -> None:
         """Register a bookie as one that takes no new entries."""

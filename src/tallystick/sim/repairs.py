@@ -162,5 +162,5 @@ def _writes(book: LedgerHistory) -> bool:
 async def _repair(client: BookKeeper, name: str) -> None:
     context = client.context
     auditor = Auditor(context.driver, name, REPAIR, context.clock, context.events)
-    copies = CopyAudit(context, auditor, REPAIR)
+    copies = CopyAudit(context, client.placement, auditor, REPAIR)
     await asyncio.gather(auditor.run(), copies.run(), Replicator(client, name, REPAIR).run())

@@ -18,7 +18,7 @@ from tallystick.bookkeeper.ledger.spread import Location
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.metadata.store import Creation
-from tallystick.bookkeeper.wire.values import BookieId, Ensemble
+from tallystick.bookkeeper.wire.values import BookieId, Ensemble, Slot
 from tallystick.errors import NotEnoughBookies
 from tallystick.runtime.rng import Random
 
@@ -90,6 +90,25 @@ class Placement:
         for place, bookie in zip(replaceable, chosen, strict=True):
             new_bookies[place] = bookie
         return tuple(new_bookies)
+
+    async def better(
+        self, slot: Slot, ensemble: Ensemble, striping: Striping, *, never: Collection[BookieId] = ()
+    ) -> BookieId | None:
+        """Return a bookie for the place of one that is too near to others of its entries, with which more places keep
+        the policy's rules. Returns None if that place keeps them, or no bookie helps. Raises MetadataError."""
+        bookies, quorum = await self._current(), striping.write_quorum
+        locations = self._locations.of(bookies, ensemble).by_bookie
+        present = [locations[bookie] for bookie in (*bookies.writable, *ensemble)]
+        rules = self._policy.demands(present, striping.ack_quorum, replacing=True).lasting
+        placed = [locations[bookie] for bookie in ensemble]
+        if all(rule(placed, slot, quorum) for rule in rules):
+            return None
+        try:
+            new = await self.without((ensemble[slot],), ensemble, striping, never=never)
+        except NotEnoughBookies:
+            return None
+        moved = [locations[bookie] for bookie in new]
+        return new[slot] if spread.kept(moved, rules, quorum) > spread.kept(placed, rules, quorum) else None
 
     async def _current(self) -> RegisteredBookies:
         bookies = await self._directory.current()

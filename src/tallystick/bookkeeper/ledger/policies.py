@@ -32,10 +32,12 @@ POLICIES = ("random", "rack-aware", "region-aware")
 
 @dataclass(frozen=True)
 class Demands:
-    """Sets of rules, the best first. ``is_best_effort``: where none of them can be kept, any ensemble will do."""
+    """Sets of rules, the best first. ``is_best_effort``: where none of them can be kept, any ensemble will do.
+    ``lasting``: what copies are moved for when bookies that allow it have come."""
 
     levels: Sequence[Sequence[Rule]]
     is_best_effort: bool
+    lasting: Sequence[Rule]
 
 
 @dataclass(frozen=True)
@@ -61,23 +63,24 @@ class Policy:
         if self.name == "region-aware":
             return self._of_regions(len({location.region for location in locations}), ack_quorum, replacing)
         if self.is_random or (len({location.rack for location in locations}) < 2 and not self.enforce_min_racks):
-            return Demands([[machines_apart]], is_best_effort=True)
+            return Demands([[machines_apart]], is_best_effort=True, lasting=[machines_apart])
         enough = racks_in_each(self.min_racks)
         levels: list[list[Rule]] = [[machines_apart, enough, racks_apart], [machines_apart, enough]]
         levels.append([enough] if self.enforce_min_racks else [machines_apart])
-        return Demands(levels, is_best_effort=not self.enforce_min_racks)
+        return Demands(levels, is_best_effort=not self.enforce_min_racks, lasting=levels[1])
 
     def _of_regions(self, count: int, ack_quorum: int, replacing: bool) -> Demands:
         durable, racks = regions_acknowledge(self.min_regions, ack_quorum), racks_in_each(self.min_racks)
         even = regions_even(max(count, 1))
+        lasting: list[Rule] = [machines_apart, durable, racks]
         levels: list[list[Rule]] = [
             [machines_apart, durable, even, racks_apart],
             [machines_apart, durable, even, racks],
-            [machines_apart, durable, racks],
+            lasting,
             [durable, racks],
         ]
         if not self.enforce_min_racks:
             levels[3:] = [[machines_apart, durable], [durable]]
             if replacing:
                 levels.append([machines_apart])
-        return Demands(levels, is_best_effort=replacing and not self.enforce_min_racks)
+        return Demands(levels, is_best_effort=replacing and not self.enforce_min_racks, lasting=lasting)

@@ -176,3 +176,8 @@ def _conflicts(location: Location, near: Placed) -> tuple[int, int]:
 def keeps(placed: Placed, rules: Sequence[Rule], write_quorum: int) -> bool:
     """Whether a whole ensemble keeps all rules."""
     return all(rule(placed, place, write_quorum) for place in range(len(placed)) for rule in rules)
+
+
+def kept(placed: Placed, rules: Sequence[Rule], write_quorum: int) -> list[int]:
+    """Return at how many places of an ensemble each rule is kept: the greater, the better it lies."""
+    return [sum(rule(placed, place, write_quorum) for place in range(len(placed))) for rule in rules]

@@ -6,8 +6,9 @@
         missing b1:3181 3-4,9-9 1700000000000
 
 An original worker reads the first and the last entry of a fragment, and drops the mark if both are there: a missing
-entry in the middle, a bad digest, or two copies on one bookie are never in the shared tree. Who notes something writes
-the node anew, also when it says nothing new: a worker that looked before takes nothing away (``drop``).
+entry in the middle, a bad digest, two copies on one bookie or on one machine are never in the shared tree. Who notes
+something writes the node anew, also when it says nothing new: a worker that looked before takes nothing away
+(``drop``).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class FaultKind(enum.Enum):
     MISSING = "missing"  # it said that it does not have them
     DAMAGED = "damaged"  # what it has does not match its digest
     DOUBLE = "double"  # it has two places in one fragment
+    MISPLACED = "misplaced"  # it is nearer to others that have the same entries than the placement policy allows
     UNSENT = "unsent"  # the ledger's writer closed it before the bookie had acknowledged them
 
 

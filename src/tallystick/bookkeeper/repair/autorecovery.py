@@ -38,7 +38,7 @@ class AutoRecovery:
         self.auditor = Auditor(driver, name, settings, outside.clock, outside.events)
         self.replicator = Replicator(self._client, name, settings, within=within)
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        copies = CopyAudit(self._client.context, self.auditor, settings)
+        copies = CopyAudit(self._client.context, self._client.placement, self.auditor, settings)
         self._tasks = [asyncio.create_task(self.auditor.run()), asyncio.create_task(copies.run())]
         if settings.ledgers_at_once:
             self._tasks.append(asyncio.create_task(self.replicator.run()))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.findings import FindingTree
 from tallystick.bookkeeper.metadata.store import Create, Update
@@ -35,10 +36,13 @@ MOST_FINDINGS = 10_000  # ledgers that wait with findings: nothing more is looke
 class CopyAudit:
     """Works while its auditor is the elected one. ``run`` it until it is cancelled."""
 
-    def __init__(self, context: LedgerContext, auditor: Auditor, settings: RepairSettings) -> None:
+    def __init__(
+        self, context: LedgerContext, placement: Placement, auditor: Auditor, settings: RepairSettings
+    ) -> None:
         self._context, self._auditor, self._settings = context, auditor, settings
         self._driver, self._events, self._clock = context.driver, context.events, context.clock
-        self._findings, self._check = FindingTree(context.driver), CopyCheck(context, settings)
+        self._findings = FindingTree(context.driver)
+        self._check = CopyCheck(context, settings, placement=placement)
         self._last = _LastAudit(context.driver)
         self._highest: LedgerId | None = None  # of the last round; None before the first of this auditor
         self._open: dict[LedgerId, None] = {}  # what was open then

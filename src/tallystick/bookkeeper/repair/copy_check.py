@@ -11,10 +11,12 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.metadata.findings import CopyFault, FaultKind
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.copying import Copying
+from tallystick.bookkeeper.repair.ledger_repair import better_places
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.repair.shortfall import Place
 from tallystick.bookkeeper.wire.entry_list import EntryList
@@ -28,9 +30,17 @@ COMPARED_A_TURN = 4096  # entries: a millisecond
 class CopyCheck:
     """Looks at one ledger after the other; ``unknown`` counts the places that nobody could say anything of."""
 
-    def __init__(self, context: LedgerContext, settings: RepairSettings, *, within: Pace | None = None) -> None:
-        """``within`` is the pace of all that the process fetches for repair."""
-        self._context, self._settings = context, settings
+    def __init__(
+        self,
+        context: LedgerContext,
+        settings: RepairSettings,
+        *,
+        placement: Placement | None = None,
+        within: Pace | None = None,
+    ) -> None:
+        """``placement``: by which copies should lie apart; none: they lie where they do. ``within`` is the pace of all
+        that the process fetches for repair."""
+        self._context, self._settings, self._placement = context, settings, placement
         self._pace = Pace(context.clock, settings.bytes_per_s, within=within)
         self.unknown = 0
 
@@ -49,6 +59,9 @@ class CopyCheck:
         faults = list[CopyFault]()
         for place in shortfall.doubles(metadata, dict.fromkeys(only or _named(metadata))):
             faults.append(CopyFault(FaultKind.DOUBLE, place.bookie, (), now_ms))
+        if self._placement is not None:
+            near = [place.bookie for place, _ in await better_places(self._placement, metadata, bookies, only)]
+            faults += [CopyFault(FaultKind.MISPLACED, bookie, (), now_ms) for bookie in dict.fromkeys(near)]
         copying = Copying(self._context.bookies, ledger, metadata, self._settings, self._pace)
         by_bookie = dict[BookieId, list[Place]]()
         for place in shortfall.places(metadata, only):

@@ -6,7 +6,7 @@ compare-and-set that puts a copy into the metadata comes after the copy was stor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger import changes
@@ -23,7 +23,7 @@ from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.repair.shortfall import Place
 from tallystick.bookkeeper.repair.steps import Check, Copy, Done, Wait, next_step
 from tallystick.bookkeeper.wire.registration import LIMBO
-from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, EntryId, LedgerId, LedgerState
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, EntryId, LedgerId, LedgerMetadata, LedgerState
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedger, NotEnoughBookies
 from tallystick.runtime.pace import Pace
 
@@ -89,6 +89,7 @@ class LedgerRepair:
     leaving: tuple[BookieId, ...] = ()  # registered ones that are to have nothing any more
     # Of these bookies only these entries are looked at, first and last of each run; all of others.
     runs: Mapping[BookieId, Sequence[tuple[EntryId, EntryId]]] = field(default_factory=dict)
+    misplaced: tuple[BookieId, ...] = ()  # whose copies are moved where others lie better
     checked: list[Place] = field(default_factory=list)
 
     async def run(self, still_s: Mapping[int, float]) -> Outcome:
@@ -111,10 +112,16 @@ class LedgerRepair:
                 open_grace_s=self.settings.open_grace_s,
             )
             if isinstance(step, Done):
-                return Repaired()
+                better = await better_places(
+                    self.placement, versioned.value, bookies, self.misplaced, never=self.leaving
+                )
+                if not better:
+                    return Repaired()
+                if (outcome := await self._move(versioned, *better[0], bookies)) is not None:
+                    return outcome
+                continue
             if isinstance(step, Wait):
                 return Deferred(step.reason, min(step.seconds, self.settings.retry_s))  # it may be closed any moment
-            outcome: Outcome | None = None
             if isinstance(step, Copy):
                 outcome = await self._copy(versioned, step.place, bookies)
             elif isinstance(step, Check):
@@ -153,6 +160,12 @@ class LedgerRepair:
             target = (await self._target(versioned, [place.bookie], place.ensemble, limbo_of(bookies)))[place.bookie]
         except NotEnoughBookies as error:
             return Deferred(str(error))
+        return await self._move(versioned, place, target, bookies)
+
+    async def _move(
+        self, versioned: VersionedMetadata, place: Place, target: BookieId, bookies: RegisteredBookies
+    ) -> Outcome | None:
+        """Make this bookie have the entries of a place. Returns None to go on."""
         identity = (await self.placement.identities((target,)))[target]
         copying, belief = self._copying(versioned), Belief((identity,))
         # A bookie that stays or leaves is read last; one that is gone cannot be: what it alone has is not unknown.
@@ -227,6 +240,26 @@ class LedgerRepair:
         await recover(self.context, self.placement, self.ledger, versioned, metadata.password)
         self.tally.recovered += 1
         return None
+
+
+async def better_places(
+    placement: Placement,
+    metadata: LedgerMetadata,
+    bookies: RegisteredBookies,
+    only: Collection[BookieId] | None,
+    *,
+    never: Collection[BookieId] = (),
+) -> list[tuple[Place, BookieId]]:
+    """Return places of these bookies (None: of all) that are too near to others of their entries, each with a bookie
+    that would be better there. Raises MetadataError."""
+    found, striping = list[tuple[Place, BookieId]](), Striping.of(metadata)
+    unwanted = [*limbo_of(bookies), *metadata.avoided, *never]
+    for place in shortfall.places(metadata, only):
+        if bookies.find(place.bookie) is not None and place.first <= place.last:
+            better = await placement.better(place.slot, place.ensemble, striping, never=unwanted)
+            if better is not None:
+                found.append((place, better))
+    return found
 
 
 def _unreadable(read: ReadResult, bookie: BookieId) -> Outcome | None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.metadata.findings import CopyFault, FindingTree
+from tallystick.bookkeeper.metadata.findings import CopyFault, FaultKind, FindingTree
 from tallystick.bookkeeper.metadata.lost_entries import LostTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
@@ -168,7 +168,8 @@ class Replicator:
         outcome: Outcome = Repaired()
         try:
             if marked is not None or faults:
-                outcome = await self._outcome(ledger, tuple(dict.fromkeys(named)), runs, tally)
+                misplaced = tuple(fault.bookie for fault in faults if fault.kind is FaultKind.MISPLACED)
+                outcome = await self._outcome(ledger, tuple(dict.fromkeys(named)), runs, tally, misplaced=misplaced)
         except MetadataError:
             raise
         except TallyError as error:  # a bookie, or the recovery: another time
@@ -210,13 +211,23 @@ class Replicator:
         runs: Mapping[BookieId, Sequence[tuple[EntryId, EntryId]]],
         tally: Tally,
         leaving: tuple[BookieId, ...] = (),
+        misplaced: tuple[BookieId, ...] = (),
     ) -> Outcome:
         still_s = {}
         with suppress(NoSuchLedger):
             version = (await self._context.driver.read_ledger(ledger)).version
             still_s[version] = self._deferrals.seen(ledger, version, self._clock.now())
         repair = LedgerRepair(
-            self._context, self._placement, self._settings, self._pace, ledger, bookies, tally, leaving, runs
+            self._context,
+            self._placement,
+            self._settings,
+            self._pace,
+            ledger,
+            bookies,
+            tally,
+            leaving=leaving,
+            runs=runs,
+            misplaced=misplaced,
         )
         return await repair.run(still_s)
 
