@@ -93,12 +93,14 @@ class Checkpoints:
         by_folder, places = dict[int, list[LedgerId]](), self._ledgers.places
         if places.is_single:
             return {0: list(table.ledgers)}
+        choose: Callable[[], int] | None = None  # by the room that there is now, which takes a system call a folder
         for ledger in table.ledgers:
             if ledger not in self._ledgers.alive:  # it was deleted since
                 continue
             place = places.of(ledger)
             if not self.folders.takes(place.folder):
-                place = place.moved(self.folders.choose())
+                choose = choose or self.folders.chooser()
+                place = place.moved(choose())
                 places.put(ledger, place)
             by_folder.setdefault(place.folder, []).append(ledger)
         return by_folder

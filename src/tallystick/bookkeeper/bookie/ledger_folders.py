@@ -9,7 +9,7 @@ first in the copies of the others, with all its ledgers in limbo.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.places import NO_FOLDER, Layout, LedgerFolder
@@ -89,18 +89,24 @@ class LedgerFolders:
         """A log is gone, with its files."""
         self._log_folders.pop(log_id, None)
 
-    def choose(self) -> int:
-        """Return the folder for the next ledger, by the room that each one has. Of full ones the first."""
+    def chooser(self) -> Callable[[], int]:
+        """Return what gives the folder of a new ledger, and of the next one, by the room that each has now. Of full
+        ones the first."""
         numbers = [number for number in self._files if number not in self.full] or self.in_use
-        if len(numbers) == 1:
-            return numbers[0]
-        free = [self._free(number) for number in numbers]
-        at = self._random.random() * sum(free)
-        for number, share in zip(numbers, free, strict=True):
-            at -= share
-            if at < 0:
-                return number
-        return numbers[-1]
+        free = [self._free(number) for number in numbers] if len(numbers) > 1 else []
+        total = sum(free)
+
+        def choose() -> int:
+            if not free:
+                return numbers[0]
+            at = self._random.random() * total
+            for number, share in zip(numbers, free, strict=True):
+                at -= share
+                if at < 0:
+                    return number
+            return numbers[-1]
+
+        return choose
 
     def _free(self, number: int) -> int:
         try:

@@ -9,6 +9,7 @@ from support.stores import KEY, Store
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.steps import finished
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
+from tallystick.runtime.disk import Usage
 
 A, B = "/disk-a", "/disk-b"
 LEDGERS = range(20)
@@ -65,6 +66,25 @@ def test_new_ledgers_go_where_there_is_room() -> None:
     store.commit()
     store.storage.checkpoint()
     assert 240 < len(in_folder(store, 0)) < 300
+
+
+def test_a_checkpoint_asks_each_disk_once_for_the_room_of_all_its_new_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers make ledgers: a system call for each of 10,000 would be a turn of the loop of 0.1 s."""
+    store, asked = store_of(), list[str]()
+    for ledger in range(500):
+        store.add(ledger, range(1))
+    store.commit()
+    usage = store.disk.usage
+
+    def counted(path: str) -> Usage:
+        asked.append(path)
+        return usage(path)
+
+    monkeypatch.setattr(store.disk, "usage", counted)
+    plan = store.storage.checkpoints.begin()
+    assert sorted(asked) == [A, B]
+    assert sum(len(ledgers) for ledgers in plan.ledgers.values()) == 500
+    store.storage.checkpoints.run(plan)
 
 
 def test_each_folder_has_the_whole_state() -> None:
