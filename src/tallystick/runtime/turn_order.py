@@ -39,7 +39,8 @@ class _LeastUsed(Generic[Key]):
         self._forgotten = forgotten
         self._waiting: dict[Key, None] = {}
         self._used: dict[Key, float] = {}  # seconds of those that wait, and of some that waited
-        self._heap: list[tuple[float, int, Key]] = []  # each of these, with what it had used at some time
+        # Of those that wait, what each had used when it came or later; also of some that left since.
+        self._heap: list[tuple[float, int, Key]] = []
         self._level = self._floor = 0.0  # what those that are served had used; what this is taken for at least
         self._numbers = count()
 
@@ -47,30 +48,27 @@ class _LeastUsed(Generic[Key]):
         return len(self._waiting)
 
     def add(self, key: Key) -> None:
-        """It waits."""
+        """It waits, and did not."""
         used, least = self._used.get(key), max(self._level, self._floor) - CREDIT_S
         if used is None:
             self._know(key, least)
         elif used < least:
             self._used[key] = least
         self._waiting[key] = None
+        heappush(self._heap, (self._used[key], next(self._numbers), key))
 
     def pop(self) -> Key:
         """Returns who used least, and waits no more; somebody waits."""
         heap = self._heap
         while True:
             used_then, _, key = heap[0]
-            used = self._used.get(key)
-            if used is None:
+            if key not in self._waiting:
                 heappop(heap)
-            elif used > used_then:
+            elif (used := self._used[key]) > used_then:
                 heapreplace(heap, (used, next(self._numbers), key))
-            elif key in self._waiting:
-                break
             else:
-                heappop(heap)
-                del self._used[key]
-                self._forgotten(key)
+                break
+        heappop(heap)
         self._level = max(self._level, used)
         self.spent(key, LEAST_S)
         del self._waiting[key]
@@ -91,22 +89,22 @@ class _LeastUsed(Generic[Key]):
     def leave(self, key: Key) -> None:
         """It waits no more."""
         self._waiting.pop(key, None)
+        if len(self._heap) > 2 * len(self._waiting):  # most have left, and nothing is to be kept of them here
+            self._heap = [(self._used[key], next(self._numbers), key) for key in self._waiting]
+            heapify(self._heap)
 
     def discard(self, key: Key) -> None:
         """It is gone, and waits no more."""
-        self._waiting.pop(key, None)
+        self.leave(key)
         self._used.pop(key, None)
 
     def _know(self, key: Key, used: float) -> None:
-        if len(self._heap) > 2 * len(self._waiting) + SPARE:
+        if len(self._used) > 2 * len(self._waiting) + SPARE:
             self._forget_others()
         self._used[key] = used
-        heappush(self._heap, (used, next(self._numbers), key))
 
     def _forget_others(self) -> None:
         """Forget what those used that do not wait."""
-        self._heap = [entry for entry in self._heap if entry[2] in self._waiting]
-        heapify(self._heap)
         for key in [key for key in self._used if key not in self._waiting]:
             del self._used[key]
             self._forgotten(key)
@@ -143,10 +141,12 @@ class TurnOrderCore(Generic[Peer]):
         del self._waiting[peer]
         return peer
 
-    def spent(self, peer: Peer, host: str, seconds: float) -> None:
-        """A turn of it took so long; also when it waits again, and when it had it without waiting."""
+    def spent(self, peer: Peer | None, host: str, seconds: float) -> None:
+        """A turn of it took so long; also when it waits again, and when it had it without waiting. None: one that is
+        gone, of which nothing is to be known any more."""
         self._hosts.spent(host, seconds)
-        self._peers_of(host).spent(peer, seconds)
+        if peer is not None:
+            self._peers_of(host).spent(peer, seconds)
 
     def discard(self, peer: Peer, host: str) -> None:
         """It is gone, and waits no more, if it did."""
@@ -198,8 +198,8 @@ class PeerQueues(Generic[Peer, Item]):
         self._count -= 1
         return queue.popleft()
 
-    def spent(self, peer: Peer, host: str, seconds: float) -> None:
-        """The peer's turn took so long."""
+    def spent(self, peer: Peer | None, host: str, seconds: float) -> None:
+        """The peer's turn took so long; None: of one that is gone."""
         self._order.spent(peer, host, seconds)
 
     def discard(self, peer: Peer, host: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import dataclass
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tallystick.runtime.turn_order import LEAST_S, MOST_S, SPARE, PeerQueues, TurnOrderCore
+from tallystick.runtime.turn_order import CREDIT_S, LEAST_S, MOST_S, SPARE, PeerQueues, TurnOrderCore
 
 
 def popped(order: TurnOrderCore[str]) -> list[str]:
@@ -72,6 +75,52 @@ def test_a_request_that_comes_alone_is_next_of_its_host() -> None:
     assert turn(order) == "host honest"
 
 
+def test_who_goes_away_between_its_turns_has_no_more_than_its_share() -> None:
+    """With turns of less than its credit it had 40 of 100 seconds, of which a hundred others had the rest."""
+    order: TurnOrderCore[str] = TurnOrderCore()
+    for number in range(100):
+        order.add(f"busy{number} 0", f"busy{number}")
+    turns = 0
+    for _ in range(5000):
+        turn(order)  # of somebody else, mostly
+        order.add("returning honest", "returning")  # it has had a response
+        peer = order.pop()
+        order.spent(peer, peer.split()[0], 0.9 * CREDIT_S if peer == "returning honest" else 0.001)
+        if peer == "returning honest":
+            turns += 1
+        else:
+            order.add(peer, peer.split()[0])
+    assert turns < 200
+
+
+class Gone:
+    """A connection that has a place in nothing but what is looked at."""
+
+
+def test_nothing_refers_to_a_peer_that_is_gone() -> None:
+    """Of each of a thousand hosts a thousand connections were kept, until their hosts had more turns."""
+    order: TurnOrderCore[Gone] = TurnOrderCore()
+    queues: PeerQueues[Gone, int] = PeerQueues()
+    gone = []
+    for number in range(100):
+        for peer in (Gone(), Gone(), Gone(), Gone()):
+            host = f"host{number % 7}"
+            if number % 3 == 0:
+                order.spent(peer, host, 0.001)  # in a turn for which it did not wait
+            order.add(peer, host)
+            queues.put(peer, host, number)
+            if number % 3 == 1:
+                order.pop()
+                order.spent(peer, host, 0.001)
+                queues.pop()
+            order.discard(peer, host)
+            queues.discard(peer, host)
+            order.spent(None, host, 0.001)
+            gone.append(weakref.ref(peer))
+            del peer
+    assert not any(peer() is not None for peer in gone)
+
+
 def test_newcomers_without_end_do_not_keep_those_waiting_that_are_here() -> None:
     order: TurnOrderCore[str] = TurnOrderCore()
     order.add("here 0", "here")
@@ -131,6 +180,104 @@ def test_whoever_waits_has_a_turn_once_and_soon(steps: list[tuple[str, str]]) ->
     order.add("a0", "a")
     order.clear()
     assert not order and "a0" not in order
+
+
+class TwinLevel:
+    """What ``TurnOrderCore`` says of keys of one level, without a heap, and with a memory of all."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, float] = {}
+        self.waiting: set[str] = set()
+        self.level = self.floor = 0.0
+
+    def add(self, key: str) -> None:
+        least = max(self.level, self.floor) - CREDIT_S
+        self.used[key] = max(self.used.get(key, least), least)
+        self.waiting.add(key)
+
+    def popped(self, key: str) -> None:
+        assert key in self.waiting
+        assert self.used[key] == min(self.used[each] for each in self.waiting), "it used least"
+        self.level = max(self.level, self.used[key])
+        self.spent(key, LEAST_S)
+        self.waiting.discard(key)
+
+    def spent(self, key: str, seconds: float) -> None:
+        cost, level = min(seconds, MOST_S), max(self.level, self.floor)
+        used = self.used.get(key)
+        self.used[key] = level + cost if used is None else min(used + cost, max(used, level + MOST_S))
+        if self.waiting:
+            self.floor = max(self.floor, self.level - MOST_S) + cost / (2 * (1 + len(self.waiting)))
+
+
+STEPS = st.tuples(st.sampled_from(["add", "add", "pop", "pop", "spend", "discard"]), PEERS, st.integers(0, 60))
+
+
+@given(st.lists(STEPS, max_size=120))
+def test_who_used_least_is_next_as_without_a_heap(steps: list[tuple[str, str, int]]) -> None:
+    order: TurnOrderCore[str] = TurnOrderCore()
+    hosts, peers = TwinLevel(), {host: TwinLevel() for host in "abc"}
+    for step, peer, quarters in steps:
+        host, seconds = peer[0], quarters * MOST_S / 40
+        if step == "add":
+            order.add(peer, host)
+            if peer not in peers[host].waiting:
+                if not peers[host].waiting:
+                    hosts.add(host)
+                peers[host].add(peer)
+        elif step == "spend":
+            order.spent(peer, host, seconds)
+            hosts.spent(host, seconds)
+            peers[host].spent(peer, seconds)
+        elif step == "discard":
+            order.discard(peer, host)
+            peers[host].waiting.discard(peer)
+            peers[host].used.pop(peer, None)
+            if not peers[host].waiting:
+                hosts.waiting.discard(host)
+        elif order:
+            peer = order.pop()
+            host = peer[0]
+            hosts.popped(host)
+            peers[host].popped(peer)
+            if peers[host].waiting:
+                hosts.add(host)
+        for level in (order._hosts, *order._peers.values()):
+            assert len(level._heap) <= 2 * len(level._waiting) + 1, "little is kept of those that left"
+    assert len(order) == sum(len(level.waiting) for level in peers.values())
+
+
+@dataclass
+class Asker:
+    """A host of some connections, each of which asks again so many turns behind its last one."""
+
+    connections: int
+    seconds: float
+    away: int
+
+
+SECONDS = st.sampled_from([0.0, CREDIT_S / 3, CREDIT_S * 0.95, CREDIT_S * 1.5, MOST_S, 3 * MOST_S])
+ASKERS = st.builds(Asker, st.integers(1, 4), SECONDS, st.just(0))
+OTHERS = st.builds(Asker, st.integers(1, 4), SECONDS, st.integers(1, 9))
+
+
+@given(st.lists(ASKERS, min_size=1, max_size=4), st.lists(OTHERS, max_size=4))
+def test_no_host_has_more_than_one_that_always_waits(askers: list[Asker], others: list[Asker]) -> None:
+    order: TurnOrderCore[tuple[int, int]] = TurnOrderCore()
+    hosts = [*askers, *others]
+    back = {(number, peer): 0 for number, host in enumerate(hosts) for peer in range(host.connections)}
+    charged = [0.0] * len(hosts)
+    for now in range(1500):
+        for peer in [peer for peer, at in back.items() if at <= now]:
+            del back[peer]
+            order.add(peer, str(peer[0]))
+        peer = order.pop()
+        seconds = hosts[peer[0]].seconds
+        order.spent(peer, str(peer[0]), seconds)
+        back[peer] = now + 1 + hosts[peer[0]].away
+        charged[peer[0]] += min(seconds, MOST_S) + LEAST_S
+    most = max(charged)
+    assert all(used > most - 3 * MOST_S for used in charged[: len(askers)])
 
 
 def test_what_peers_have_comes_one_of_each_in_turn_and_in_order_of_each() -> None:

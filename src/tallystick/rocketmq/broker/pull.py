@@ -221,7 +221,8 @@ class Pulls:
             pull.link.busy(-1)
             if pull.link.alive:
                 self._run(pull, first=first)
-                self._late.spent(pull.link, pull.link.host, self._parts.clock.cpu() - began)
+                link = pull.link if pull.link.alive else None
+                self._late.spent(link, pull.link.host, self._parts.clock.cpu() - began)
 
     def _save_first(self, pull: _Pull) -> None:
         """Serve a pull that made its group when the group is on the disk."""

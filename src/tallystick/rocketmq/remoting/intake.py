@@ -29,6 +29,11 @@ class Source(Hashable, Protocol):
     def host(self) -> str: ...
 
     @property
+    def alive(self) -> bool:
+        """Whether it has not ended; ``discard`` is called behind that, also within ``take``."""
+        ...
+
+    @property
     def ready(self) -> bool:
         """Whether ``take`` may return a request."""
         ...
@@ -90,7 +95,7 @@ class Intake(Generic[S]):
                 elif source.ready:
                     self.received(source)
             began, cpu = cpu, self._clock.cpu()
-            self._order.spent(source, source.host, cpu - began)
+            self._order.spent(source if source.alive else None, source.host, cpu - began)
             if self._clock.now() >= ends:
                 break
         for source in with_full_share:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from support.clocks import ManualClock
 from tallystick.rocketmq.remoting import intake
 from tallystick.rocketmq.remoting.backlog import TURN_S
@@ -15,7 +17,7 @@ class Source:
     def __init__(self, clock: ManualClock, count: int, seconds: float, body_bytes: int, host: str) -> None:
         self._clock, self._seconds, self._body = clock, seconds, bytes(body_bytes)
         self.left, self.in_the_way, self.waits = count, False, 0
-        self.host = host
+        self.host, self.alive = host, True
 
     @property
     def ready(self) -> bool:
@@ -122,3 +124,20 @@ def test_each_of_many_gets_its_share_of_a_turn_however_few_are_ready() -> None:
     assert [source.waits > 0 for source in greedy] == [True, True] and bench.intake.due
     bench.intake.share(1)
     assert len(bench.turn()) == TURN_REQUESTS
+
+
+def test_nothing_is_kept_of_a_connection_that_ends_as_its_requests_are_cut() -> None:
+    bench = Bench()
+
+    class Broken(Source):
+        def take(self, *, most: int, most_bytes: int) -> list[Command]:
+            self.alive, self.left = False, 0
+            bench.intake.discard(self)
+            return []
+
+    broken = Broken(bench.clock, 1, 0.001, 0, "127.0.0.1")
+    bench.intake.received(broken)
+    assert not bench.turn()
+    gone = weakref.ref(broken)
+    del broken
+    assert gone() is None
