@@ -43,7 +43,8 @@ class Backlog:
         self._loop = asyncio.get_running_loop()
         self._turn_time = TurnTime.of(self._loop)
         self._late: dict[Link, deque[Command]] = {}
-        self._order: TurnOrderCore[Link] = TurnOrderCore()  # of these
+        self._order: TurnOrderCore[Link] = TurnOrderCore()  # of these, but for
+        self._full: dict[Link, None] = {}  # those whose peers take no responses
         self._handle: asyncio.Handle | None = None
         self._turn_is_next = False  # in the next turn of the loop those that wait are served
 
@@ -66,11 +67,12 @@ class Backlog:
                 self._serve(link, command)
         self._end()
         if is_late or self._handle is None:
-            self._continue_later(0.0)
+            self._continue_later()
 
     def closed(self, link: Link) -> None:
         """A peer has gone: drop its requests, as nobody waits for the responses."""
         self._late.pop(link, None)
+        self._full.pop(link, None)
         self._order.discard(link, link.host)
 
     def close(self) -> None:
@@ -78,6 +80,7 @@ class Backlog:
         if self._handle is not None:
             self._handle.cancel()
         self._late.clear()
+        self._full.clear()
         self._order.clear()
 
     def _ends(self) -> float:
@@ -90,29 +93,35 @@ class Backlog:
         link.keep(len(command.body) + _REQUEST_BYTES)
         link.busy(+1)
 
-    def _continue_later(self, pause_s: float) -> None:
+    def _continue_later(self) -> None:
         if self._late:
             if self._handle is not None:  # it pauses for peers that take no responses, and others wait now
                 self._handle.cancel()
-            self._turn_is_next = not pause_s
-            self._handle = self._loop.call_later(pause_s, self._turn) if pause_s else self._loop.call_soon(self._turn)
+            self._turn_is_next = bool(self._order)
+            self._handle = (
+                self._loop.call_soon(self._turn) if self._order else self._loop.call_later(FULL_S, self._turn)
+            )
 
     def _turn(self) -> None:
         self._handle, self._turn_is_next = None, False
         self._begin()
         ends = self._ends()
-        full: list[Link] = []  # their peers take no responses
+        self._look_at_full()
         while self._order and self._clock.now() < ends:
             link = self._order.pop()
             if link.full and link.alive:
-                full.append(link)
+                self._full[link] = None
             else:
                 self._serve_next(link)
-        pause_s = FULL_S if full and not self._order else 0.0
-        for link in full:
-            self._order.add(link, link.host)
         self._end()
-        self._continue_later(pause_s)
+        self._continue_later()
+
+    def _look_at_full(self) -> None:
+        """Let those have turns again whose peers take responses. A turn for each of thousands, to find that its peer
+        takes none, would be all that there is time for."""
+        for link in [link for link in self._full if not link.full or not link.alive]:
+            del self._full[link]
+            self._order.add(link, link.host)
 
     def _serve_next(self, link: Link) -> None:
         """Serve a request of the peer whose turn it is."""
@@ -126,4 +135,5 @@ class Backlog:
         link.busy(-1)
         if link.alive:
             self._serve(link, command)
-            self._order.spent(link, link.host, self._clock.cpu() - began + len(command.body) * BYTE_S)
+            took_s = self._clock.cpu() - began + len(command.body) * BYTE_S
+            self._order.spent(link if link.alive else None, link.host, took_s)

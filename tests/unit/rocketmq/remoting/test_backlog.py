@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import weakref
 from typing import Any, cast
 
 from support.clocks import ManualClock
 from support.waiting import until
-from tallystick.rocketmq.remoting.backlog import TURN_S, Backlog
+from tallystick.rocketmq.remoting.backlog import FULL_S, TURN_S, Backlog
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import request
+from tallystick.runtime.clock import SystemClock
 
 
 class Peer:
@@ -184,3 +187,42 @@ async def test_only_peers_that_take_no_answers_hold_up_nobody() -> None:
     bench.receive(other, range(2, 8))
     assert await bench.turn() == 3, "and what is put off in the next turn of the loop"
     bench.backlog.close()
+
+
+async def test_thousands_of_peers_that_take_no_answers_are_no_work_for_the_loop() -> None:
+    """Each had a turn of its own to find that it takes none: more than a turn of the loop has time for, without end."""
+    turns = 0
+
+    def begin() -> None:
+        nonlocal turns
+        turns += 1
+
+    backlog = Backlog(SystemClock(), lambda link, command: time.sleep(2 * TURN_S if turns == 1 else 0.0), begin)
+    peers = [Peer(f"127.0.1.{number % 100}") for number in range(6000)]
+    backlog.received([(cast("Link", peer), request(0)) for peer in peers])  # the first one takes all of the turn
+    for peer in peers:
+        peer.full = True
+    for _ in range(10):
+        await asyncio.sleep(FULL_S)
+    assert turns < 40, "one of each pause, behind those in which it was seen that they take none"
+    for peer in peers:
+        peer.full = False
+    await until(lambda: not len(backlog))
+    backlog.close()
+
+
+async def test_nothing_is_kept_of_a_peer_that_ends_as_it_is_served() -> None:
+    bench, one = Bench(), Peer()
+    bench.receive(one, range(4))
+    serve, gone = bench.backlog._serve, weakref.ref(one)
+
+    def end(link: Any, command: Any) -> None:
+        serve(link, command)
+        link.alive = False
+        bench.backlog.closed(link)
+
+    bench.backlog._serve = end
+    await until(lambda: not len(bench.backlog))
+    bench.served.clear()
+    del one
+    assert gone() is None
