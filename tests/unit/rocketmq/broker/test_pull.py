@@ -89,9 +89,10 @@ async def test_a_pull_does_not_wait_for_all_of_another_connection(
         for opaque in range(1000, 1300):
             broker._requests.received([(link_of_reader, numbered(opaque))])
         broker._requests.received([(link_of_other, numbered(2000))])
-        assert len(broker._pulls._late) == 300, "one was read at once"
+        pulls, backlog = broker._pulls._late, broker._requests._backlog  # the backlog has some on a busy machine
+        assert len(pulls) + len(backlog) == 300, "one was read at once"
         await other.answer(2000)
-        assert len(broker._pulls._late) > 200
+        assert len(pulls) + len(backlog) > 200
         await reader.answer(1299)
         assert [answer.opaque for answer in reader.order][-300:] == list(range(1000, 1300))
 
