@@ -6,8 +6,8 @@ connection lasts. Each connection is bounded by itself; that says nothing about 
 server counts the bytes of all its connections::
 
     what happens                                     what the server calls
-    bytes were given to a transport                  unsent(peer, transport.get_write_buffer_size(), now, …)
-    about once a second, each peer of ``takers()``   unsent(peer, transport.get_write_buffer_size(), now)
+    bytes were given to a transport                  unsent(peer, what it holds (``UnsentWrites``), now, …)
+    about once a second, each peer of ``takers()``   unsent(peer, what it holds, now, …)
     bytes of requests came, or were used             unfinished(peer, how many are there now, now, progress=…)
     something is remembered, or forgotten            kept(peer, how many bytes that is now)
     the connection was closed                        forget(peer)
@@ -92,10 +92,10 @@ class Budget(Generic[Peer]):
         """Whether more is held than may be: call ``excess``."""
         return self.held_bytes > self.limit_bytes
 
-    def unsent(self, peer: Peer, size: int, now: float, *, written_bytes: int = 0, has_taken: bool = False) -> None:
-        """Of what was given to the peer's transport ``size`` bytes wait; ``written_bytes`` came since the last call.
+    def unsent(self, peer: Peer, size: int, now: float, *, has_taken: bool = False) -> None:
+        """``size`` bytes are held of what was given to the peer's transport.
 
-        ``has_taken``: the peer has read something, though the size does not show it.
+        ``has_taken``: the peer has read something since the last call, though the size may not show it.
         """
         unsent = self._unsent.get(peer)
         if unsent is None:
@@ -107,7 +107,7 @@ class Budget(Generic[Peer]):
         if not size:
             del self._unsent[peer]
             return
-        if has_taken or size < unsent.size + written_bytes:
+        if has_taken or size < unsent.size:
             unsent.moved_at = now
         unsent.size = size
 

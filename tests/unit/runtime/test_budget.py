@@ -27,7 +27,7 @@ def excess(held: Budget[Peer], now: float, look: Callable[[Peer], None] = lambda
 def test_the_largest_holder_of_unsent_bytes_goes_first_and_no_more_than_needed() -> None:
     held = budget()
     for peer, size in (("a", 300), ("b", 500), ("c", 200)):
-        held.unsent(peer, size, 0.0, written_bytes=size)
+        held.unsent(peer, size, 0.0)
     held.unfinished("d", 1, 0.0)
     assert held.over
     assert excess(held, 0.0) == [Excess("b", CloseReason.UNSENT, 500)]
@@ -36,7 +36,7 @@ def test_the_largest_holder_of_unsent_bytes_goes_first_and_no_more_than_needed()
 
 def test_exactly_the_limit_is_not_too_much() -> None:
     held = budget()
-    held.unsent("a", LIMIT, 0.0, written_bytes=LIMIT)
+    held.unsent("a", LIMIT, 0.0)
     assert not held.over
     assert excess(held, PATIENCE - 1) == []
 
@@ -45,14 +45,14 @@ def test_what_was_held_for_a_peer_is_told_at_its_end() -> None:
     held = budget()
     held.kept("a", 10)
     held.unfinished("a", 100, 0.0)
-    held.unsent("a", 300, 0.0, written_bytes=300)
-    held.unsent("b", 5, 0.0, written_bytes=5)
+    held.unsent("a", 300, 0.0)
+    held.unsent("b", 5, 0.0)
     assert [held.forget("a"), held.forget("a"), held.held_bytes] == [410, 0, 5]
 
 
 def test_an_unfinished_request_does_not_cost_a_reader_when_requests_are_what_fills_memory() -> None:
     held = budget()
-    held.unsent("reader", 300, 0.0, written_bytes=300)
+    held.unsent("reader", 300, 0.0)
     for number in range(3):
         held.unfinished(f"writer {number}", 250 + number, float(number))
     assert [(found.peer, found.reason) for found in excess(held, 3.0)] == [("writer 0", CloseReason.UNFINISHED)]
@@ -112,7 +112,7 @@ def test_each_step_looks_at_one_peer_and_nobody_goes_for_what_went_out() -> None
         held.unsent(peer, 1000 - out.get(peer, 0) + peer, 1.0)
 
     for peer in range(200):
-        held.unsent(peer, 1000 + peer, 0.0, written_bytes=1000)
+        held.unsent(peer, 1000 + peer, 0.0)
     held.forget(199)
     steps, gone = held.excess(1.0, look), list[int]()
     ranking = 199 // STEP_RANKED
@@ -137,8 +137,8 @@ def test_to_rank_thousands_takes_steps_and_each_kind_its_own() -> None:
 
 def test_who_stalls_by_the_count_alone_stays() -> None:
     held = budget()
-    held.unsent("slow", 10, 0.0, written_bytes=10)
-    held.unsent("stalled", 10, 0.0, written_bytes=10)
+    held.unsent("slow", 10, 0.0)
+    held.unsent("stalled", 10, 0.0)
     found = excess(held, PATIENCE, lambda peer: held.unsent(peer, 9 if peer == "slow" else 10, PATIENCE))
     assert found == [Excess("stalled", CloseReason.STALLED, 10)] and held.takers() == ("slow",)
 
@@ -157,7 +157,7 @@ def test_who_ends_between_steps_is_not_looked_at_and_takes_a_step() -> None:
     held: Budget[int] = Budget(10_000, PATIENCE)
     looks: list[int] = []
     for peer in range(20):
-        held.unsent(peer, 1000 + peer, 0.0, written_bytes=1000)
+        held.unsent(peer, 1000 + peer, 0.0)
     steps = held.excess(1.0, looks.append)
     assert next(steps) == Excess(19, CloseReason.UNSENT, 1019)
     for peer in (18, 17, 15):
@@ -170,7 +170,7 @@ def test_who_ends_between_steps_is_not_looked_at_and_takes_a_step() -> None:
 def test_who_stalled_and_ends_between_steps_is_not_closed_again() -> None:
     held = budget()
     for peer in "abc":
-        held.unsent(peer, 10, 0.0, written_bytes=10)
+        held.unsent(peer, 10, 0.0)
     steps = held.excess(PATIENCE, lambda peer: None)
     assert next(steps) == Excess("a", CloseReason.STALLED, 10)
     held.forget("b")
@@ -186,7 +186,7 @@ def test_each_look_at_one_that_seemed_to_stall_is_a_step() -> None:
         held.unsent(peer, 9, PATIENCE)
 
     for peer in range(5):
-        held.unsent(peer, 10, 0.0, written_bytes=10)
+        held.unsent(peer, 10, 0.0)
     for count, found in enumerate(held.excess(PATIENCE, look), 1):
         assert (found, len(looks)) == (None, count)
     assert looks == list(range(5))
@@ -195,7 +195,7 @@ def test_each_look_at_one_that_seemed_to_stall_is_a_step() -> None:
 def test_who_took_a_little_and_is_still_the_largest_goes() -> None:
     held = budget()
     for peer, size in (("a", 400), ("b", 300), ("c", 200), ("d", 150)):
-        held.unsent(peer, size, 0.0, written_bytes=size)
+        held.unsent(peer, size, 0.0)
     found = excess(held, 0.0, lambda peer: held.unsent(peer, 350, 0.0) if peer == "a" else None)
     assert found == [Excess("a", CloseReason.UNSENT, 350)]
 
@@ -203,7 +203,7 @@ def test_who_took_a_little_and_is_still_the_largest_goes() -> None:
 def test_of_what_is_most_who_holds_it_goes_at_each_step() -> None:
     held = budget()
     for number in range(6):
-        held.unsent(f"reader {number}", 100, 0.0, written_bytes=100)
+        held.unsent(f"reader {number}", 100, 0.0)
         held.unfinished(f"sender {number}", 99, 0.0)
     assert [found.reason for found in excess(held, 0.0)] == [
         CloseReason.UNSENT,
@@ -214,8 +214,8 @@ def test_of_what_is_most_who_holds_it_goes_at_each_step() -> None:
 
 def test_what_comes_while_the_last_ones_are_closed_goes_too() -> None:
     held = budget()
-    held.unsent("a", 2 * LIMIT, 0.0, written_bytes=2 * LIMIT)
-    steps = held.excess(0.0, lambda peer: held.unsent("b", 3 * LIMIT, 0.0, written_bytes=LIMIT))
+    held.unsent("a", 2 * LIMIT, 0.0)
+    steps = held.excess(0.0, lambda peer: held.unsent("b", 3 * LIMIT, 0.0))
     assert [found.peer for found in steps if found is not None] == ["a", "b"]
     assert not held.over
 
@@ -241,8 +241,8 @@ def test_what_is_remembered_costs_those_of_whom_most_is() -> None:
 
 def test_who_takes_nothing_for_a_time_goes_though_there_is_room() -> None:
     held = budget()
-    held.unsent("stalled", 10, 0.0, written_bytes=10)
-    held.unsent("slow", 10, 0.0, written_bytes=10)
+    held.unsent("stalled", 10, 0.0)
+    held.unsent("slow", 10, 0.0)
     held.unsent("slow", 9, 30.0)
     held.unsent("stalled", 10, 30.0)
     assert excess(held, PATIENCE - 0.1) == []
@@ -251,18 +251,9 @@ def test_who_takes_nothing_for_a_time_goes_though_there_is_room() -> None:
     assert excess(held, 30.0 + PATIENCE) == [Excess("slow", CloseReason.STALLED, 9)]
 
 
-def test_taking_shows_though_more_was_written_meanwhile() -> None:
-    held = budget()
-    held.unsent("a", 100, 0.0, written_bytes=100)
-    held.unsent("a", 150, 30.0, written_bytes=60)  # 10 were taken
-    assert excess(held, PATIENCE) == []
-    held.unsent("a", 160, 80.0, written_bytes=10)  # none was
-    assert [found.peer for found in excess(held, 30.0 + PATIENCE)] == ["a"]
-
-
 def test_what_was_taken_of_a_buffer_that_stays_whole_counts() -> None:
     held = budget()
-    held.unsent("a", 100, 0.0, written_bytes=100)
+    held.unsent("a", 100, 0.0)
     held.unsent("a", 100, 30.0, has_taken=True)
     assert excess(held, PATIENCE) == []
     assert [found.peer for found in excess(held, 30.0 + PATIENCE)] == ["a"]
@@ -270,16 +261,16 @@ def test_what_was_taken_of_a_buffer_that_stays_whole_counts() -> None:
 
 def test_who_has_nothing_to_take_is_never_late() -> None:
     held = budget()
-    held.unsent("a", 10, 0.0, written_bytes=10)
+    held.unsent("a", 10, 0.0)
     held.unsent("a", 0, 1.0)
     assert excess(held, 1e9) == []
-    held.unsent("a", 10, 1e9, written_bytes=10)
+    held.unsent("a", 10, 1e9)
     assert excess(held, 1e9 + PATIENCE / 2) == []
 
 
 def test_nothing_held_is_nobody_s() -> None:
     held = budget()
-    held.unsent("a", 0, 0.0, written_bytes=5)
+    held.unsent("a", 0, 0.0)
     held.unfinished("a", 0, 0.0)
     held.kept("a", 0)
     assert (excess(held, 1e9), held.takers(), held.held_bytes) == ([], (), 0)
@@ -306,7 +297,7 @@ def test_sums_are_those_of_a_recount(events: list[tuple[str, int, int]], seed: i
     for event, peer, size in events:
         now += chance.random() * PATIENCE / 2
         if event == "unsent":
-            held.unsent(peer, size, now, written_bytes=chance.randrange(LIMIT))
+            held.unsent(peer, size, now, has_taken=chance.random() < 0.5)
             unsent[peer] = size
         elif event == "unfinished":
             held.unfinished(peer, size, now, progress=chance.random() < 0.5)

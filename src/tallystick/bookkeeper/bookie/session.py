@@ -8,7 +8,6 @@ bounds what all connections hold together, and gives them their turns.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -27,11 +26,13 @@ from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
 from tallystick.runtime.tls import CONNECTION_BYTES
+from tallystick.runtime.unsent_writes import UnsentWrites
 
 WRITE_HIGH_BYTES = 1024 * 1024
 ADD_RESPONSE_BYTES = 28  # or about so many: of a response that waits for a look
 
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
+_SMALL_BYTES = 4096  # responses of fewer, on average, are one write: a loop holds objects for each
 _SETTLED_AT_ONCE = 512  # requests that waited for one look, at most
 WAITING_BYTES = 2048  # that these take beside their responses: they, and a ledger's places in the tables of looks
 _ACKS_BYTES = 64 * 1024  # fewer bytes of responses that wait for the disk are acks, bounded with their adds
@@ -85,8 +86,8 @@ class Session(asyncio.BufferedProtocol):
         self._kept_bytes = 0  # bytes that the crowd was told of
         self._has_served = False  # a request, since then
         self.has_asked = False  # a whole request ever came
-        self._writes: deque[int] = deque()  # bytes of each write of which the peer has not taken all
-        self._unsent_bytes = 0  # what it has not taken of them
+        self._writes = UnsentWrites()
+        self._unsent_bytes = 0  # that the crowd was told of
         self._unsent = False  # the peer does not take its responses
         self._congested = False  # too much waits for the disk
         self._rests = False  # much was read in this turn of the loop
@@ -176,20 +177,16 @@ class Session(asyncio.BufferedProtocol):
         self.abort()
 
     def look(self, written: int = 0) -> None:
-        """Measure how much the peer has not taken yet. One write is held as a whole until all of it is taken."""
-        size = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
-        if size < _LITTLE_BYTES:
-            size = 0
-        if not (size or self._unsent_bytes):
-            return
+        """Measure how much is held of what the peer has not taken yet."""
         if written:
-            self._writes.append(written)
-        has_taken = size < self._unsent_bytes + written
-        kept_bytes = sum(self._writes)
-        while self._writes and (kept_bytes - self._writes[0] >= size):
-            kept_bytes -= self._writes.popleft()
-        self._unsent_bytes = size
-        self._crowd.unsent(self, max(size, kept_bytes), has_taken)
+            self._writes.wrote(written)
+        has_taken = self._writes.look(0 if self._transport.is_closing() else self._transport.get_write_buffer_size())
+        held_bytes = self._writes.held_bytes
+        if held_bytes < _LITTLE_BYTES:
+            held_bytes = 0
+        if held_bytes or self._unsent_bytes:
+            self._unsent_bytes = held_bytes
+            self._crowd.unsent(self, held_bytes, has_taken)
 
     def _forget(self) -> None:
         """Drop what was received."""
@@ -209,6 +206,8 @@ class Session(asyncio.BufferedProtocol):
         self._has_served = False
 
     def _write(self, responses: Sequence[bytes], size: int) -> None:
+        if len(responses) > 1 and size < len(responses) * _SMALL_BYTES:
+            responses = [b"".join(responses)]
         self._transport.writelines(responses)
         self.look(size)
 

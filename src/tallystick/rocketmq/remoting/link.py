@@ -23,6 +23,7 @@ from tallystick.runtime.arena import Arena
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.network import no_delay
 from tallystick.runtime.tls import CONNECTION_BYTES, TlsConnection
+from tallystick.runtime.unsent_writes import UnsentWrites
 
 _COMMAND_BYTES = 512  # that a queued command takes beside its body: on the wire not quite, in memory about
 _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory hears of it
@@ -96,7 +97,8 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._queued_commands: list[Command] = []
         self._out_wire_bytes = self._out_memory_bytes = 0  # bytes of these on the wire, and in memory
-        self._new_memory_bytes = 0  # since the server's memory was told, had the peer taken nothing
+        self._new_memory_bytes = 0  # that were queued since the server's memory was told
+        self._writes = UnsentWrites()  # of a server
         self._request_bytes = 0  # bytes of requests that were read and wait to be served
         self._late_requests = 0  # requests that a server puts off
         self._unfinished_bytes = 0  # as the memory was told
@@ -199,7 +201,10 @@ class Link(asyncio.BufferedProtocol):
         if not self._queued_commands or transport is None or not self.alive:
             return
         while self._queued_commands and not self._full:
-            transport.write(self._encode_some())
+            data = self._encode_some()
+            transport.write(data)
+            if self._around.memory is not None:
+                self._writes.wrote(len(data))
         self.last_active = self._around.clock.now()
         self.tell_unsent()
 
@@ -207,13 +212,15 @@ class Link(asyncio.BufferedProtocol):
         """Tell the server's memory what the peer has not taken."""
         memory = self._around.memory
         if memory is not None and self.alive:
-            written_bytes, self._new_memory_bytes = self._new_memory_bytes, 0
+            self._new_memory_bytes = 0
             inside = self._transport.get_write_buffer_size() if self._transport is not None else 0
-            memory.unsent(self, inside + self._out_memory_bytes, written_bytes=written_bytes)
+            has_taken = self._writes.look(inside)
+            size = self._writes.held_bytes + self._out_memory_bytes
+            memory.unsent(self, size, has_taken=has_taken)
 
     def _encode_some(self) -> bytes:
         """Returns the frames of the queued commands, or of as many of the first as fill the transport."""
-        commands, memory_bytes = self._queued_commands, self._out_memory_bytes
+        commands = self._queued_commands
         high = self._around.settings.write_high_bytes
         if self._out_wire_bytes <= high:
             self._drop_queued()
@@ -227,11 +234,9 @@ class Link(asyncio.BufferedProtocol):
             self._out_wire_bytes -= wire_bytes
             self._out_memory_bytes -= memory_bytes
         try:
-            data = encode_many(commands)
+            return encode_many(commands)
         except LocalProtocolError:  # of one of them; the others are other people's
-            data = b"".join([self._encode_or_refuse(command) for command in commands])
-        self._new_memory_bytes += len(data) - memory_bytes
-        return data
+            return b"".join([self._encode_or_refuse(command) for command in commands])
 
     def _encode_or_refuse(self, command: Command) -> bytes:
         """Encode a command. A response that cannot be sent becomes code 1; a request is left out, and its maker is

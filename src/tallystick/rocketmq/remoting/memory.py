@@ -62,9 +62,10 @@ class Memory:
     def kept_bytes(self) -> int:
         return self._budget.kept_bytes
 
-    def unsent(self, holder: Holder, size: int, *, written_bytes: int) -> None:
-        """``size`` bytes wait for the peer to take them; ``written_bytes`` were given to it since the last call."""
-        self._budget.unsent(holder, size, self._clock.now(), written_bytes=written_bytes)
+    def unsent(self, holder: Holder, size: int, *, has_taken: bool) -> None:
+        """``size`` bytes are held of what waits for the peer to take it; ``has_taken``: it took some since the last
+        call."""
+        self._budget.unsent(holder, size, self._clock.now(), has_taken=has_taken)
         if size and self._look_handle is None:
             self._look_soon()
         if self._budget.over:

@@ -21,6 +21,7 @@ from tallystick.bookkeeper.bookie.wires import ServeResult, Wire
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import RemoteProtocolError
+from tallystick.runtime.unsent_writes import WRITE_BYTES
 
 
 @pytest.fixture
@@ -79,16 +80,21 @@ async def test_what_was_written_as_one_counts_until_all_of_it_is_taken() -> None
             session.look()
         return told.told[-1]
 
-    assert look(2_400_000, written=5_000_000) == (5_000_000, True)
-    assert look(2_400_000) == (5_000_000, False)
-    assert look(1_000_000) == (5_000_000, True)
-    assert look(2_000_000, written=1_000_000) == (6_000_000, False)
-    assert look(900_000) == (1_000_000, True)
-    assert look(900_000) == (1_000_000, False)
-    assert look(1_000) == (0, True), "a little is not worth counting"
+    assert look(2_400_000, written=5_000_000) == (5_000_000 + WRITE_BYTES, True)
+    assert look(2_400_000) == (5_000_000 + WRITE_BYTES, False)
+    assert look(1_000_000) == (5_000_000 + WRITE_BYTES, True)
+    assert look(2_000_000, written=1_000_000) == (6_000_000 + 2 * WRITE_BYTES, False)
+    assert look(900_000) == (1_000_000 + WRITE_BYTES, True)
+    assert look(900_000) == (1_000_000 + WRITE_BYTES, False)
+    assert look(1_000) == (1_000_000 + WRITE_BYTES, True), "it leaves a little, and all of it is held for that"
+    assert look(0) == (0, True)
     count = len(told.told)
-    look(1_000, written=500)
-    assert len(told.told) == count
+    look(500, written=500)
+    assert len(told.told) == count, "a little is not worth counting"
+    look(0)
+    for number in range(1, 101):
+        look(28 * number, written=28)
+    assert told.told[-1] == (100 * (28 + WRITE_BYTES), False), "a loop takes more for a write than these have bytes"
 
 
 async def test_a_read_does_not_wait_where_adds_do() -> None:
@@ -182,7 +188,7 @@ async def test_what_comes_later_is_written_then_and_what_is_here_with_the_others
     assert bench.written == [[b"another"], [b"later"]] and bench.session._held_bytes == 0
     bench.here = True
     bench.came(adds(1, [1]))
-    assert bench.written[2:] == [[b"another", b"here"]] and bench.session._held_bytes == 0
+    assert bench.written[2:] == [[b"anotherhere"]] and bench.session._held_bytes == 0
     bench.closing = True
     bench.deliver[0](b"too late")
     assert len(bench.written) == 3

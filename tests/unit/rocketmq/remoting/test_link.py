@@ -17,6 +17,7 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.runtime.arena import LEAST_READ_BYTES, SHORT_READ_BYTES, TURN_BYTES, Arena
 from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.unsent_writes import WRITE_BYTES
 
 KIB = 1024
 
@@ -49,14 +50,14 @@ class Transport(asyncio.Transport):
 
 
 class MemoryCalls:
-    """Stands for a memory: (bytes that are unsent, bytes written since the call before)."""
+    """Stands for a memory: (bytes that are held, whether the peer took some since the call before)."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[int, int]] = []
+        self.calls: list[tuple[int, bool]] = []
         self.unfinished_bytes = 0
 
-    def unsent(self, link: Link, size: int, *, written_bytes: int) -> None:
-        self.calls.append((size, written_bytes))
+    def unsent(self, link: Link, size: int, *, has_taken: bool) -> None:
+        self.calls.append((size, has_taken))
 
     def unfinished(self, link: Link, size: int, *, progress: bool) -> None:
         self.unfinished_bytes = size
@@ -98,22 +99,37 @@ async def test_the_memory_hears_within_a_tick_of_each_mebibyte_that_is_queued(li
     for _ in range(5):
         link.send(answer(bytes(400 * KIB)))
     assert [size // (400 * KIB) for size, _ in memory.calls] == [3]
-    assert memory.calls[0][0] == memory.calls[0][1] >= module._TELL_BYTES
+    assert memory.calls[0][0] >= module._TELL_BYTES
 
 
 @pytest.mark.parametrize("view", [False, True])
 async def test_what_the_memory_is_told_tells_what_the_peer_took(link: Link, memory: MemoryCalls, view: bool) -> None:
-    """Views of the log take no memory until they are written. A peer that takes less than it asks for is not stalled:
-    what was written, less what is unsent, is what it took."""
+    """A peer that takes less than it asks for is not stalled. What it took some of is held as a whole."""
     transport, part = Transport(), bytes(300 * KIB)
     link.connection_made(transport)
-    for _ in range(6):
+    for number in range(6):
         link.send(answer(memoryview(part) if view else part))
         link.flush()
-        written, (unsent, _) = sum(written for _, written in memory.calls), memory.calls[-1]
-        assert written - unsent == transport.taken
+        assert memory.calls[-1] == (transport.given + (number + 1) * WRITE_BYTES, number > 0)
+        link.tell_unsent()
+        assert not memory.calls[-1][1]
         transport.taken += 1000
-    assert transport.given > 6 * 300 * KIB
+    transport.taken = 300 * KIB + 1000
+    link.tell_unsent()
+    assert transport.given > 6 * 300 * KIB > memory.calls[-1][0]
+
+
+async def test_a_small_response_that_is_not_taken_counts_as_what_it_takes(link: Link, memory: MemoryCalls) -> None:
+    """A peer that asks for one at a time had a server hold eight times what was counted."""
+    transport = Transport()
+    link.connection_made(transport)
+    for _ in range(100):
+        link.send(answer())
+        link.flush()
+    assert memory.calls[-1][0] == transport.given + 100 * WRITE_BYTES > 8 * transport.given
+    transport.taken = transport.given
+    link.tell_unsent()
+    assert memory.calls[-1] == (0, True)
 
 
 async def test_who_must_go_is_closed_in_the_next_turn_of_the_loop(link: Link) -> None:

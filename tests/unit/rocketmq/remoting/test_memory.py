@@ -54,7 +54,7 @@ class Slow(Connection):
     def tell_unsent(self) -> None:
         assert self.memory is not None
         self.work.append("look")
-        self.memory.unsent(self, 100, written_bytes=0)
+        self.memory.unsent(self, 100, has_taken=False)
 
     def condemn(self, reason: str) -> None:
         self.work.append("end")
@@ -64,7 +64,7 @@ async def test_a_crowd_is_looked_at_and_closed_over_several_turns() -> None:
     """Of thousands that stalled together the look that found it closed all."""
     memory, work, count = Memory(SystemClock(), Events(), 1 << 30, 0.0), list[str](), 1000
     for number in range(count):
-        memory.unsent(Slow(f"10.0.0.1:{number}", work=work, memory=memory), 100, written_bytes=100)
+        memory.unsent(Slow(f"10.0.0.1:{number}", work=work, memory=memory), 100, has_taken=False)
     memory._look()
     of_turns, done = list[int](), 0
     while memory.unsent_bytes:
@@ -88,7 +88,7 @@ class Counted(Connection):
     def tell_unsent(self) -> None:
         assert self.memory is not None
         self.looks += 1
-        self.memory.unsent(self, self.size - self.taken, written_bytes=0)
+        self.memory.unsent(self, self.size - self.taken, has_taken=False)
 
 
 def memory_of(
@@ -101,7 +101,7 @@ def memory_of(
 
 def holding(memory: Memory, peer: str, size: int, taken: int = 0) -> Counted:
     holder = Counted(peer, memory=memory, size=size, taken=taken)
-    memory.unsent(holder, size, written_bytes=size)
+    memory.unsent(holder, size, has_taken=False)
     return holder
 
 
@@ -125,8 +125,8 @@ async def test_who_takes_while_more_is_written_has_not_stalled() -> None:
     memory, clock = memory_of()
     takes, stalls = holding(memory, "10.0.0.1:1", 100), holding(memory, "10.0.0.2:1", 100)
     clock.time = 30.0
-    memory.unsent(takes, 150, written_bytes=60)
-    memory.unsent(stalls, 160, written_bytes=60)
+    memory.unsent(takes, 150, has_taken=True)
+    memory.unsent(stalls, 160, has_taken=False)
     takes.size, stalls.size, clock.time = 150, 160, 60.0
     memory._look()
     assert (takes.condemned, stalls.condemned) == ([], [str(CloseReason.STALLED)])
