@@ -78,7 +78,9 @@ class Arena:
     def _turn(self) -> None:
         self._turn_is_due = self._is_short = False
         self._bytes, self._full_reads, self.buffer = 0, 0, self._shared
-        for _ in range(min(len(self._resting), READ_ON_EACH_TURN)):
-            self._resting.pop().read_on()
-        if self._resting:
-            self._turn_soon()
+        try:
+            for _ in range(min(len(self._resting), READ_ON_EACH_TURN)):
+                self._resting.pop().read_on()
+        finally:  # whatever happens, those that still rest have a turn
+            if self._resting:
+                self._turn_soon()

@@ -100,6 +100,25 @@ async def test_who_rests_and_is_closed_takes_no_turn() -> None:
     assert not arena._resting._peers["127.0.0.1"]._waiting
 
 
+async def test_a_fault_of_one_that_reads_on_leaves_the_others_their_turns() -> None:
+    arena = Arena()
+    connections = [Connection(arena) for _ in range(2 * READ_ON_EACH_TURN)]
+
+    def fail() -> None:
+        raise ValueError("a fault of ours")
+
+    connections[0].read_on = fail  # type: ignore[method-assign]
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    while all(connection.is_reading for connection in connections):
+        for connection in connections:
+            connection.turn()
+    for connection in connections:
+        connection.turn()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [connection.is_reading for connection in connections] == [False] + [True] * (len(connections) - 1)
+
+
 async def test_reads_that_leave_nothing_are_no_reason_to_rest() -> None:
     """A thousand producers with a small request each are read as ever."""
     arena = Arena()

@@ -178,8 +178,10 @@ class RemotingServer:
 
     def _turn(self) -> None:
         self._turn_is_due = False
-        commands = self._intake.turn(self._turn_time.ends(self._clock.now(), TURN_S))
-        self._turn_soon()
+        try:
+            commands = self._intake.turn(self._turn_time.ends(self._clock.now(), TURN_S))
+        finally:  # whatever happens, those that still wait have a turn
+            self._turn_soon()
         self._handle([(link, command) for link, command in commands if not command.is_response])
         if self._server_requests is not None:
             for link, command in commands:
