@@ -20,7 +20,7 @@ from tallystick.bookkeeper.bookie.long_polls import Requester
 from tallystick.bookkeeper.bookie.stored_ids import StoredIds
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.runtime.places import Places
-from tallystick.runtime.turn_order import TurnOrderCore
+from tallystick.runtime.turn_order import MOST_S, TurnOrderCore
 from tallystick.runtime.worker import Worker
 
 MOST_WAITING = 64
@@ -72,6 +72,7 @@ class EntryLists:
         """A connection has ended."""
         for order in tuple(self._waiting.get(owner, ())):
             self._take(order)
+        self._turns.discard(owner, owner.peer)
         if self._making is not None and self._making.owner is owner:
             self._making.is_given_up = True
 
@@ -96,6 +97,7 @@ class EntryLists:
         self._take(order)
         if owner in self._waiting:
             self._turns.add(owner, owner.peer)
+        self._turns.spent(owner, owner.peer, MOST_S)  # or longer: by less, each newcomer had dozens made before others
         return order
 
     def _make_next(self) -> None:

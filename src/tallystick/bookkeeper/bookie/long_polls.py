@@ -133,8 +133,12 @@ class LongPolls:
             if len(self._ready) < LEAVE_AT_ONCE:
                 self._take_passed()
             while self._ready:
-                self._wake(*self._ready.pop())
-                if loop.time() >= ends:
+                owner, wake = self._ready.pop()
+                began = loop.time()
+                self._wake(owner, wake)
+                now = loop.time()
+                self._ready.spent(None if owner.gone else owner, owner.peer, now - began)
+                if now >= ends:
                     break
         finally:
             self._answering = loop.call_soon(self._answer) if self._ready or self._passed else None

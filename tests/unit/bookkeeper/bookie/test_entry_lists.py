@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -113,6 +114,30 @@ def test_a_connection_that_ended_leaves_its_places_and_no_list_of_it_is_made(roo
     room.worker.do_one()
     assert not any(waiting) and living == [(Code.OK, b"[range(0, 2), range(5, 6)]")]
     assert not room.worker.given and room.snapshots == 2
+
+
+def test_who_has_had_lists_waits_for_two_of_each_newcomer(room: Room) -> None:
+    """As if a list took no time it waited for all of them, some dozens of each host that had had none."""
+    auditor = Asker("auditor")
+    for _ in range(5):
+        room.asked(auditor)
+        room.worker.do_one()
+    newcomers = [Asker(f"host{number}") for number in range(3)]
+    waiting = [room.asked(newcomer) for _ in range(10) for newcomer in newcomers]
+    answers = room.asked(auditor)
+    while not answers:
+        room.worker.do_one()
+    assert sum(map(len, waiting)) <= 2 * len(newcomers)
+
+
+def test_nothing_is_kept_of_a_connection_that_had_its_list_and_ended(room: Room) -> None:
+    owner = Asker()
+    assert room.asked(owner) == []
+    room.worker.do_one()
+    room.lists.forget(owner)
+    gone = weakref.ref(owner)
+    del owner
+    assert gone() is None
 
 
 def test_the_list_that_is_being_made_ends_with_its_connection(room: Room) -> None:

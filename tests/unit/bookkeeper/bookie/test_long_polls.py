@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -198,6 +199,20 @@ def test_polls_of_deleted_ledgers_are_answered() -> None:
         assert [name for name, _ in polls.answered] == ["deleted"]
 
     on_a_loop(body)
+
+
+def test_a_host_whose_answers_take_long_has_fewer_of_them() -> None:
+    async def body(polls: Polls) -> None:
+        asker = Asker("127.0.0.2")
+        for _ in range(20):
+            polls.hold(asker, 1, 4, 10.0, lambda: time.sleep(0.005))
+        for number in range(100):
+            polls.poll(str(number))
+        polls.move(1, 5)
+        await until(lambda: len(polls.answered) == 100)
+        assert polls.counts.long_polls_waiting > 8
+
+    on_a_loop(body, asyncio.new_event_loop)
 
 
 def test_of_who_ends_while_it_is_to_be_answered_nothing_is_kept_or_made() -> None:
