@@ -11,13 +11,14 @@ from tallystick.bookkeeper.stream.rollover import Action, Failure, LedgerLook, R
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.wire.stream_values import StreamLedger
 from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId, LedgerMetadata
-from tallystick.errors import LedgerFenced, NoSuchLedger, StreamFenced, TallyError
+from tallystick.errors import LedgerFenced, NoSuchLedger, StreamClosed, StreamFenced, TallyError
 
 
 class LedgerSteps:
     """See the module. One step at a time. ``ended`` is the ledger that is closed and not yet listed so."""
 
-    __slots__ = ("_context", "_core", "_lease", "_next", "_settings", "_stored_list", "_stream", "ended", "why")
+    __slots__ = ("_context", "_core", "_is_stopped", "_lease", "_next", "_settings", "_stored_list", "_stream",
+                 "ended", "why")  # fmt: skip
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class LedgerSteps:
         self.ended: StreamLedger | None = None
         self.why: TallyError | None = None  # the last one that failed
         self._next: LedgerWriter | None = None
+        self._is_stopped = False
 
     async def end(self, writer: LedgerWriter | None) -> list[Action]:
         """Close the ledger at its LAC."""
@@ -79,6 +81,7 @@ class LedgerSteps:
                 self._core.ledger,
                 self._lease.before,
             )
+            self._require_open()
         except TallyError as error:
             return self._core.not_made(self._failed(error), self._now())
         return self._core.made(self._next.id, self._now())
@@ -88,6 +91,7 @@ class LedgerSteps:
         ended = self.ended
         assert ended is not None, "it was settled"
         try:
+            self._require_open()
             await self._stored_list.change(rolled(ended, ledger))
         except StreamFenced as error:
             self._context.deletions.add(self._stream, [ledger])  # no list can have it any more
@@ -103,6 +107,18 @@ class LedgerSteps:
         writer, self._next, self.ended = self._next, None, None
         assert writer is not None and writer.id == self._core.ledger, "it was made"
         return writer
+
+    def stop(self) -> None:
+        """Go no further: a ledger that was made is not listed, and its client lets go of it."""
+        self._is_stopped = True
+        if self._next is not None:
+            self._next.abort()
+
+    def _require_open(self) -> None:
+        """Raises StreamClosed once it was stopped."""
+        if self._is_stopped:
+            self.stop()
+            raise StreamClosed(stream=self._stream)
 
     def _failed(self, error: TallyError) -> Failure:
         self.why = error

@@ -61,6 +61,7 @@ async def make_ledger(
         beside=lambda ledger: [catalog.note(stream, ledger)],
     )
     if writer.id <= newest:  # positions, and the order of the list, are by ids
+        writer.abort()
         text = "new ledgers have lower ids than older ones: the metadata service has lost its counter"
         raise MetadataError(text, ledger=writer.id, newest=newest)
     return writer

@@ -86,8 +86,10 @@ async def _open(
         # may be a ledger of the next owner, who is about to.
         noted = await context.catalog.going(stream)
         await stored_list.change(_opened(ended, writer.id, stored.version))
-    except StreamFenced:
-        context.deletions.add(stream, [writer.id])  # no list can have it any more
+    except BaseException as error:
+        writer.abort()  # nobody else would, and its client holds each writer that is open
+        if isinstance(error, StreamFenced):
+            context.deletions.add(stream, [writer.id])  # no list can have it any more
         raise
     dead_ledgers = unlisted(sorted({*noted, *_dropped(stored.value, stored_list.info)}), stored_list.info)
     context.context.events.emit("stream opened", stream=stream, ledger=writer.id, takeover=takeover)

@@ -134,8 +134,7 @@ class StreamOwner:
 
     def counts(self) -> StreamCounts:
         """Returns what ``state`` is made of."""
-        core, writer, info = self._core, self.flow.writer, self.stored_list.info
-        flow = self.flow
+        core, flow, writer, info = self._core, self.flow, self.flow.writer, self.stored_list.info
         last, ended = flow.last_confirmed, self._steps.ended  # which is not yet listed so
         return StreamCounts(
             info,
@@ -264,6 +263,7 @@ class StreamOwner:
             self._emit("stream fenced", ledger=self._core.ledger, reason=self._steps.why)
         self.flow.refuse(self._fenced())
         self.flow.stop()
+        self._steps.stop()
         self._context.leases.give_back_soon(self.lease)
         self.flow.fail_all(self._fenced())
 
@@ -330,6 +330,7 @@ class StreamOwner:
         self.flow.refuse(failure)
         self.flow.fail_all(failure)
         self.flow.stop()
+        self._steps.stop()
 
     def _lease_regained(self) -> None:
         """Another owner may have come and gone: then the list is another, and this one owns nothing."""

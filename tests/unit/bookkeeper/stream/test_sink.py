@@ -178,6 +178,21 @@ async def test_a_ledger_that_is_not_what_its_attempt_said_is_not_committed(clust
     assert await payloads(cluster) == [b"a", b"b"]
 
 
+async def test_an_attempt_whose_end_is_cancelled_leaves_no_open_writer(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    attempt = (await opened(bk)).attempt(0)
+    await attempt.append(b"x")
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    closing = asyncio.ensure_future(attempt.close())
+    await asyncio.sleep(1)
+    assert list(bk._writers.open) == [attempt.ledger]
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert not bk._writers.open
+
+
 async def test_a_sweep_leaves_what_may_still_be_committed(cluster: SmallCluster) -> None:
     bk = cluster.client()
     sink = await opened(bk)

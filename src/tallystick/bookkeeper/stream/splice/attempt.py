@@ -122,13 +122,16 @@ class SinkAttempt:
     async def close(self) -> WrittenLedger | None:
         """Close the ledger. Returns what a commit wants of it, None if nothing was appended. Raises as ``append``."""
         self._is_closed = True
-        if self._messages:
-            await self._write()
-        writer = self._writer
-        if writer is None:
-            return None
-        await self._until_pending(0)
-        await writer.close()
+        try:
+            if self._messages:
+                await self._write()
+            if (writer := self._writer) is None:
+                return None
+            await self._until_pending(0)
+            await writer.close()
+        except BaseException:  # nobody tries again
+            self.abort()
+            raise
         return WrittenLedger(writer.id, self._entries, writer.length)
 
     def abort(self) -> None:
