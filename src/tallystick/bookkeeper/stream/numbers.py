@@ -24,7 +24,7 @@ from tallystick.bookkeeper.stream.trim import stored_state
 from tallystick.bookkeeper.wire.managed_ledgers import encode_cursor_state
 from tallystick.bookkeeper.wire.pulsar_messages import open_entry
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, NO_LEDGER, CursorInfo, CursorState, Position
-from tallystick.errors import CorruptEntry, NoSuchCursor, PositionTrimmed
+from tallystick.errors import CorruptEntry, NoSuchCursor, NoSuchStream, PositionTrimmed
 
 READ_A_TURN = 256  # entries, before others run
 
@@ -71,8 +71,9 @@ async def recover_numbers(context: StreamContext, stream: str, lease: Lease) -> 
 async def read_numbers(
     context: StreamContext, stream: str, core: DedupCore, mark: Position, until: Position | None
 ) -> None:
-    """Take up the numbers of the entries behind ``mark`` and before ``until``, None: of all that there are. Raises
-    NoSuchStream, Unavailable, MetadataError."""
+    """Take up the numbers of the entries behind ``mark`` and before ``until``, which is in the newest ledger, None: of
+    all that there are. Raises NoSuchStream, also if neither that ledger nor a newer one is listed any more,
+    Unavailable, MetadataError."""
     stream_list = await context.readers.lists.open(stream)
     walk = EntryWalk(context.ledgers, stream_list, lambda position, error: None)
     start = None if mark == EARLIEST else Position(mark.ledger, mark.entry + 1)
@@ -80,9 +81,12 @@ async def read_numbers(
         await stream_list.sync()
         while True:
             try:
-                return await _read_on(core, walk, start, until)
+                await _read_on(core, walk, start, until)
+                break
             except PositionTrimmed as error:  # meanwhile
                 start = error.first
+        if until is not None and stream_list.at_or_after(until.ledger) is None:  # the newest never leaves
+            raise NoSuchStream("its ledgers are being deleted", stream=stream)
     finally:
         await walk.close()
         stream_list.release()

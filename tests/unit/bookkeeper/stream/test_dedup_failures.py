@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,14 @@ from support.streams import StoreFaults
 from tallystick.bookkeeper.ledger import late_failures
 from tallystick.bookkeeper.stream import dedup
 from tallystick.bookkeeper.stream.client import BookKeeper
+from tallystick.bookkeeper.stream.numbers import read_numbers
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import (
     EarlierAppendFailed,
     MetadataUnavailable,
+    NotEnoughBookies,
     StreamClosed,
     StreamFull,
     TallyError,
@@ -250,6 +253,23 @@ async def test_numbers_are_refused_while_those_before_fail_and_others_are_not(
         await stream.append(b"%d" % number, producer="p", sequence=number)
     await stream.close()
     assert await messages(bk) == [b"0", b"q0", b"q1", b"q2", *(b"%d" % number for number in range(1, 14))]
+
+
+async def test_a_ledger_that_ends_without_an_entry_while_the_numbers_are_read(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the list, and another takes its place: the stream is its owner's as before."""
+    bk = cluster.client()
+    stream = await bk.open_stream(NAME)
+
+    async def read_slowly(context: Any, *arguments: Any) -> None:
+        stream._owner._writer_failed(NotEnoughBookies())
+        await asyncio.sleep(1)
+        await read_numbers(context, *arguments)
+
+    monkeypatch.setattr(dedup, "read_numbers", read_slowly)
+    assert await stream.append(b"x", producer="p", sequence=0) == Position(1, 0)
+    await stream.close()
 
 
 async def test_what_fails_late_is_looked_for_though_the_next_ledger_is_open_by_then(

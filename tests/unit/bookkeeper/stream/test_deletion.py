@@ -11,7 +11,7 @@ import pytest
 from support.small_cluster import SmallCluster
 from support.streams import LOSE, NAME, RAW, REFUSE, StoreFaults, ledgers, notes, of_list, once, read_list
 from tallystick.bookkeeper.metadata.store import Change, Create, Delete, Update
-from tallystick.bookkeeper.stream import deletion
+from tallystick.bookkeeper.stream import dedup, deletion
 from tallystick.bookkeeper.stream.catalog import MISSING
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
@@ -24,7 +24,7 @@ from tallystick.bookkeeper.wire.stream_values import (
     StreamInfo,
     StreamLedger,
 )
-from tallystick.errors import MetadataError, NoSuchStream, StreamFenced, StreamOwned
+from tallystick.errors import BookieUnavailable, MetadataError, NoSuchStream, StreamFenced, StreamOwned
 
 
 async def made(cluster: SmallCluster, count: int = 5) -> int:
@@ -166,6 +166,34 @@ async def test_an_owner_without_work_hears_of_it_at_its_next_roll_over(cluster: 
         await owner.roll_over()
     await owner.close()
     await assert_gone(cluster)
+
+
+async def test_an_owner_that_reads_its_numbers_meanwhile_hears_of_it(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No entry says any more that the one that failed was stored before: it was told to repeat that."""
+    died = await cluster.client(2).open_stream(NAME)
+    await died.append(b"0", producer="p", sequence=0)
+    died.abort()
+    owner = await cluster.client().open_stream(NAME, takeover=True)
+
+    async def unread(*arguments: object) -> None:
+        raise BookieUnavailable("it does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dedup, "read_numbers", unread)
+        with pytest.raises(BookieUnavailable):
+            await owner.append(b"0", producer="p", sequence=0)
+    bk = cluster.client(3)
+    faults = StoreFaults(bk, monkeypatch)
+    faults.script = once(REFUSE, lambda changes: isinstance(changes[0], Delete))
+    with pytest.raises(MetadataError):
+        await bk.delete_stream(NAME, takeover=True)
+    assert (await read_list(cluster)).ledgers == ()
+    with pytest.raises(StreamFenced) as fenced:
+        await owner.append(b"1", producer="p", sequence=1)
+    assert not fenced.value.ambiguous
+    await owner.close()
 
 
 async def test_nothing_is_acknowledged_that_the_list_does_not_have_any_more(
