@@ -30,9 +30,9 @@ async def stopped(home: Home) -> Home:
                 assert await peer.code(adds(ledger, [entry], PAYLOAD)) == Code.OK
         await bookie.upkeep.checkpoint()
         assert await peer.code(adds(7, [0])) == Code.OK
-        shutil.copytree(home.path, home.path.parent / "killed")
+        copy = home.copied_as_killed("killed")
     shutil.rmtree(home.path)
-    (home.path.parent / "killed").rename(home.path)
+    copy.rename(home.path)
     return home
 
 
@@ -180,9 +180,9 @@ async def test_a_flipped_byte_of_the_journal_is_told_by_its_segment(home: Home) 
     async with home.running() as bookie, talking(bookie) as peer:
         for entry in range(3):
             assert await peer.code(adds(7, [entry], b"entry number %d" % entry * 9)) == Code.OK
-        shutil.copytree(home.path, home.path.parent / "killed")
+        copy = home.copied_as_killed("killed")
     shutil.rmtree(home.path)
-    (home.path.parent / "killed").rename(home.path)
+    copy.rename(home.path)
     assert check(home).journal_commits >= 3
     [segment] = [path for path in home.path.rglob("*.segment") if b"entry number 1" in path.read_bytes()]
     data = segment.read_bytes()

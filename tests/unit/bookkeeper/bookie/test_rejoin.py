@@ -54,7 +54,7 @@ async def test_q15_an_older_copy_of_the_disk_is_refused(home: Home, cluster: Clu
     shutil.copytree(home.path, copy := home.path.parent / "copy")
     async with home.running() as bookie, talking(bookie) as peer:
         assert await peer.code(adds(opened, [2])) == Code.OK
-        shutil.copytree(home.path, copy_of_this_start := home.path.parent / "copy of this start")
+        copy_of_this_start = home.copied_as_killed("copy of this start")
         assert await peer.code(adds(opened, [3])) == Code.OK
     for older in (copy_of_this_start, copy):
         shutil.rmtree(home.path)
