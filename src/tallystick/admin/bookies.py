@@ -29,6 +29,7 @@ from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.ledger.connection import BookieClient, BookieSpace
 from tallystick.bookkeeper.ledger.settings import ClientSettings, secured
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment, RegisteredBookies, Versioned
+from tallystick.bookkeeper.metadata.taken_out import TakenOut, TakenOutTree
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.registration import LIMBO, auth_offers
@@ -172,8 +173,10 @@ async def bookie_details(driver: MetadataDriver, name: BookieId, uri: str | None
     return BookieDetails(bookie, stored_cookie, answers_ms, problem, space)
 
 
-async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
+async def forget_bookie(driver: MetadataDriver, name: BookieId, who: str, command: str = "forget") -> None:
     """Delete the cookie of a bookie that is down and that no ledger names: it leaves the list of those that joined.
+
+    ``who`` and ``command`` stand in the audit line, which is written with it.
 
     Raises NotFound for an id that never joined; UsageError, and nothing is done, while it is registered or any ledger
     names it; MetadataConflict when its cookie changed meanwhile; MetadataError when not all ledgers could be looked at.
@@ -199,7 +202,8 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
     await _require_unbroken(driver, began)
     await _require_down(driver, name)  # it may have come back meanwhile
     await _require_unbroken(driver, began)
-    await driver.delete_cookie(name, cookie_node.version)
+    line = TakenOut(name, who, SystemClock().wall_ms(), command, "its cookie is deleted")
+    await driver.delete_cookie(name, cookie_node.version, TakenOutTree(driver).creation(line))
 
 
 async def _require_unbroken(driver: MetadataDriver, began: Moment) -> None:

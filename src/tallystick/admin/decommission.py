@@ -20,6 +20,7 @@ from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.store import Create, Delete
+from tallystick.bookkeeper.metadata.taken_out import TakenOut, TakenOutTree
 from tallystick.bookkeeper.repair.ledger_names import LedgerNames
 from tallystick.bookkeeper.repair.ledger_repair import Deferred, Lost
 from tallystick.bookkeeper.repair.replicator import Replicator
@@ -53,10 +54,13 @@ async def decommission(
     bookie: BookieId,
     settings: RepairSettings,
     progress: Callable[[int], None],
+    who: str,
     *,
     force: bool = False,
 ) -> Decommission:
     """Take a bookie out, as far as that can be done now. ``progress`` is called with how many more ledgers are done.
+
+    ``who``: for the audit line, which is written each time that something was done, or passed over by ``force``.
 
     Raises NotFound for an id that never joined; UsageError, and nothing is done, for one that takes new entries, while
     another bookie is taken out, and when fewer would stay than the largest write quorum; MetadataError. With ``force``
@@ -79,9 +83,14 @@ async def decommission(
         moved, left = await _move(client, bookie, settings, is_registered, progress)
         still_named = await LedgerNames(driver).read([bookie])
         left |= {ledger: "it was written meanwhile" for ledger in still_named if ledger not in left}
+        command = "decommission --force" if force else "decommission"
         if left or is_registered:
+            if moved or force:
+                outcome = f"ledgers moved: {moved}, left: {len(left)}"
+                now_ms = client.context.clock.wall_ms()
+                await TakenOutTree(driver).note(TakenOut(bookie, who, now_ms, command, outcome))
             return Decommission(moved, left, is_registered, is_done=False)
-        await forget_bookie(driver, bookie)  # looks at all ledgers once more
+        await forget_bookie(driver, bookie, who, command)  # looks at all ledgers once more
         return Decommission(moved, {}, is_registered, is_done=True)
     finally:
         if is_alone:

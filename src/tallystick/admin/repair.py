@@ -15,6 +15,7 @@ from tallystick.bookkeeper.metadata.findings import FindingTree
 from tallystick.bookkeeper.metadata.given_up import GivenUp, GivenUpTree
 from tallystick.bookkeeper.metadata.lost_entries import LostEntries, LostTree
 from tallystick.bookkeeper.metadata.restored import RestoredTree
+from tallystick.bookkeeper.metadata.taken_out import TakenOut, TakenOutTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.copying import Copying, ReadResult
@@ -62,13 +63,14 @@ class ClusterAudit:
 class ClusterStatus:
     """What an operator wants to know first. ``limbo``: by bookie how many ledgers it does not know what it has of;
     ``damaged``: how many entries it stores and cannot read. ``is_held``: the metadata was restored, nobody has
-    confirmed what it lacks, and bookies delete nothing."""
+    confirmed what it lacks, and bookies delete nothing. ``taken_out``: who took which bookies out, ever."""
 
     bookies: tuple[BookieStatus, ...]
     limbo: Mapping[BookieId, int]
     damaged: Mapping[BookieId, int]
     repair: RepairStatus
     is_held: bool
+    taken_out: tuple[TakenOut, ...]
 
     @property
     def is_well(self) -> bool:
@@ -145,9 +147,10 @@ async def cluster_status(uri: str) -> ClusterStatus:
     async with metadata(uri) as driver:
         repair = await _status(driver)
         bookies, held = await list_bookies(driver), await RestoredTree(driver).held()
+        taken_out = tuple(await TakenOutTree(driver).all())
     limbo = {bookie.id: number for bookie in bookies if (number := bookie.number(LIMBO))}
     damaged = {bookie.id: number for bookie in bookies if (number := bookie.entries_damaged)}
-    return ClusterStatus(tuple(bookies), limbo, damaged, repair, held is not None)
+    return ClusterStatus(tuple(bookies), limbo, damaged, repair, held is not None, taken_out)
 
 
 async def cluster_audit(uri: str, progress: Callable[[int], None]) -> ClusterAudit:

@@ -200,10 +200,11 @@ def forget(
     import asyncio
 
     from tallystick.admin import bookies, cluster
+    from tallystick.cli.operators import operator
 
     async def forgotten() -> None:
         async with cluster.metadata(service.resolve()) as driver:
-            await bookies.forget_bookie(driver, bookie)
+            await bookies.forget_bookie(driver, bookie, operator())
 
     asyncio.run(forgotten())
     print(f"forgotten: {bookie}; folders of its that hold data start no bookie in this cluster any more")

@@ -51,7 +51,7 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
 
     from tallystick.admin import repair
     from tallystick.bookkeeper.repair.shortfall import text_of
-    from tallystick.cli import NOT_WELL, output
+    from tallystick.cli import NOT_WELL, output, times
 
     health = asyncio.run(repair.cluster_status(service.resolve()))
     by_state: dict[str, list[str]] = {}
@@ -73,6 +73,10 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
             "lost": {ledger: text_of(lost.runs) for ledger, lost in health.repair.lost.items()},
             "given_up": [
                 f"ledger {line.ledger}: {line.lost or 'nothing'} by {line.who}" for line in health.repair.given_up
+            ],
+            "taken_out": [
+                f"{times.shown(line.at_ms)} {line.bookie}: {line.command} by {line.who}: {line.outcome}"
+                for line in health.taken_out
             ],
         },
         json=json,
@@ -189,13 +193,12 @@ def reconcile(
     Example: `tally cluster reconcile --uri sqlite:///srv/tally/metadata.db`
     """
     import asyncio
-    import getpass
-    import socket
 
     from tallystick.admin.reconcile import reconcile
     from tallystick.cli import NOT_WELL, output
+    from tallystick.cli.operators import operator
 
-    who = f"{getpass.getuser()}@{socket.gethostname()}" if yes else None
+    who = operator() if yes else None
     result = asyncio.run(reconcile(service.resolve(), confirm_as=who, without=without))
     if result is None:
         output.details({"restored": False}, json=json)

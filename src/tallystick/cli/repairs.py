@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
-
 import tallystick
 from tallystick.admin import decommission as decommissioning
 from tallystick.admin import repair as repairing
@@ -17,6 +14,7 @@ from tallystick.bookkeeper.repair.shortfall import text_of
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.cli import output
 from tallystick.cli.connecting import connect
+from tallystick.cli.operators import operator
 
 
 async def explain(uri: str, ledger: LedgerId) -> list[PlaceReport]:
@@ -45,7 +43,7 @@ async def loss_of(uri: str, ledger: LedgerId) -> Loss:
 async def give_up(uri: str, shown: Loss) -> Loss:
     """Give up what was shown, in the name of who runs this."""
     async with connect(uri) as bk:
-        return await repairing.give_up(bk, shown, f"{getpass.getuser()}@{socket.gethostname()}")
+        return await repairing.give_up(bk, shown, operator())
 
 
 def loss_row(loss: Loss) -> dict[str, object]:
@@ -65,4 +63,4 @@ async def decommission(uri: str, bookie: BookieId, open_grace_s: float, *, force
     with output.progress("ledgers") as count:
         async with connect(uri) as bk:
             settings = RepairSettings(open_grace_s=open_grace_s)
-            return await decommissioning.decommission(bk, bookie, settings, count, force=force)
+            return await decommissioning.decommission(bk, bookie, settings, count, operator(), force=force)

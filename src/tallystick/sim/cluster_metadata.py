@@ -241,8 +241,8 @@ class RemoteMetadata:
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
         await self._call(lambda: self._inner.write_cookie(bookie, cookie, version), changes=True)
 
-    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
-        await self._call(lambda: self._inner.delete_cookie(bookie, version), changes=True)
+    async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create) -> None:
+        await self._call(lambda: self._inner.delete_cookie(bookie, version, *beside), changes=True)
 
     async def read_progress(self, bookie: BookieId) -> Versioned[bytes] | None:
         return await self._call(lambda: self._inner.read_progress(bookie))

@@ -16,11 +16,14 @@ from tallystick.admin.ledgers import LedgerStatus
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.metadata.store import Create
+from tallystick.bookkeeper.metadata.taken_out import TakenOut, TakenOutTree
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.cookie import Cookie, encode
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
-from tallystick.errors import MetadataConflict, MetadataUnavailable, NotFound, StorageError, UsageError
+from tallystick.errors import MetadataConflict, MetadataError, MetadataUnavailable, NotFound, StorageError, UsageError
+from tallystick.runtime.clock import SystemClock
 
 _names = itertools.count()
 COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
@@ -153,10 +156,13 @@ def on(*ensembles: tuple[str, ...]) -> LedgerMetadata:
 
 async def test_a_bookie_that_holds_nothing_is_forgotten_and_no_other(joined: ClusterMetadata) -> None:
     await joined.create_ledger(on(("b1",)))
-    await bookies.forget_bookie(joined, "b0")
+    await bookies.forget_bookie(joined, "b0", "op@host")
     assert [one.id for one in await bookies.list_bookies(joined)] == ["b1", "b2"]
+    (line,) = await TakenOutTree(joined).all()
+    assert line == TakenOut("b0", "op@host", line.at_ms, "forget", "its cookie is deleted")
+    assert abs(line.at_ms - SystemClock().wall_ms()) < 60_000
     with pytest.raises(NotFound, match="no bookie 'b0' in this cluster; it has b1, b2"):
-        await bookies.forget_bookie(joined, "b0")
+        await bookies.forget_bookie(joined, "b0", "op@host")
 
 
 async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joined: ClusterMetadata) -> None:
@@ -166,7 +172,7 @@ async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joi
         with pytest.raises(
             UsageError, match=r"this bookie has entries of 7 ledgers, by id 0, 1, 2, 3, 4, \.\.\.: start it again"
         ):
-            await bookies.forget_bookie(joined, name)
+            await bookies.forget_bookie(joined, name, "op@host")
     assert await joined.cookies() == ["b0", "b1", "b2"]
 
 
@@ -174,9 +180,9 @@ async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joi
 async def test_a_bookie_that_runs_is_not_forgotten(joined: ClusterMetadata, read_only: bool) -> None:
     registration = await joined.register("b0", BookieInfo.at("127.0.0.1", 1), read_only=read_only)
     with pytest.raises(UsageError, match="stop it first"):
-        await bookies.forget_bookie(joined, "b0")
+        await bookies.forget_bookie(joined, "b0", "op@host")
     await registration.close()
-    await bookies.forget_bookie(joined, "b0")
+    await bookies.forget_bookie(joined, "b0", "op@host")
 
 
 async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgotten(
@@ -189,7 +195,7 @@ async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgo
 
     monkeypatch.setattr(bookies, "list_ledgers", ledgers)
     with pytest.raises(UsageError, match="stop it first"):
-        await bookies.forget_bookie(joined, "b0")
+        await bookies.forget_bookie(joined, "b0", "op@host")
     assert "b0" in await joined.cookies()
 
 
@@ -207,7 +213,7 @@ async def test_nor_is_one_whose_registration_a_server_that_lags_does_not_list_ye
 
     monkeypatch.setattr(bookies, "list_ledgers", ledgers)
     with pytest.raises(UsageError, match="stop it first"):
-        await bookies.forget_bookie(ClusterMetadata(store), "b0")
+        await bookies.forget_bookie(ClusterMetadata(store), "b0", "op@host")
     assert "b0" in await joined.cookies()
 
 
@@ -225,8 +231,8 @@ async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(
 
     monkeypatch.setattr(bookies, "list_ledgers", ledgers)
     with pytest.raises(MetadataConflict, match="changed this cookie"):
-        await bookies.forget_bookie(joined, "b0")
-    assert "b0" in await joined.cookies()
+        await bookies.forget_bookie(joined, "b0", "op@host")
+    assert "b0" in await joined.cookies() and await TakenOutTree(joined).all() == []
 
 
 async def test_ledgers_that_were_listed_over_two_connections_prove_nothing(
@@ -239,5 +245,15 @@ async def test_ledgers_that_were_listed_over_two_connections_prove_nothing(
 
     monkeypatch.setattr(joined, "sync", sync)
     with pytest.raises(MetadataUnavailable, match="try again"):
-        await bookies.forget_bookie(joined, "b0")
+        await bookies.forget_bookie(joined, "b0", "op@host")
     assert "b0" in await joined.cookies()
+
+
+async def test_an_audit_line_that_cannot_be_read_is_refused(joined: ClusterMetadata) -> None:
+    tree = TakenOutTree(joined)
+    for at_ms in (1000, 999):
+        await tree.note(TakenOut("bookie-2", "op", at_ms, "forget", "its cookie is deleted"))
+    assert [(line.bookie, line.at_ms) for line in await tree.all()] == [("bookie-2", 999), ("bookie-2", 1000)]
+    await joined.store.change(Create("/tallystick/ledgers/taken-out/2-b1", b"[]"))
+    with pytest.raises(MetadataError, match="cannot be read"):
+        await tree.all()

@@ -20,6 +20,7 @@ from tallystick.bookkeeper.wire.v3_responses import RefusedResponse, encode_resp
 from tallystick.errors import NoSuchLedger, NotFound, Unauthorized, Unavailable, UsageError
 
 SOON = RepairSettings(open_grace_s=0.0)
+WHO = "op@host"
 
 
 @pytest.fixture
@@ -31,6 +32,12 @@ async def cluster() -> AsyncIterator[RepairedCluster]:
 
 def ignore(more: int) -> None:
     """Nobody watches the progress."""
+
+
+async def audit_lines(cluster: RepairedCluster) -> list[tuple[str, str, str, str]]:
+    """Who took which bookie out, by time; the status tells the same."""
+    lines = (await repair.cluster_status(f"memory://{cluster.name}")).taken_out
+    return [(line.bookie, line.who, line.command, line.outcome) for line in lines]
 
 
 async def test_a_ledger_is_repaired_without_a_mark_and_a_mark_goes_with_it(cluster: RepairedCluster) -> None:
@@ -109,14 +116,14 @@ async def test_a_dead_bookie_is_decommissioned_at_once(cluster: RepairedCluster)
     ledgers = [await cluster.written(20) for _ in range(4)] + [await cluster.written(20, close=False)]
     dead = (await cluster.metadata(ledgers[-1])).ensemble[0]
     await cluster.down(dead)
-    found = await decommission(cluster.client(), dead, SOON, ignore)
+    found = await decommission(cluster.client(), dead, SOON, ignore, WHO)
     assert found.is_done and found.left == {}
     for ledger in ledgers:
         if (await cluster.metadata(ledger)).is_closed:
             await cluster.require_whole(ledger)
     assert dead not in await cluster.driver.cookies()
     with pytest.raises(NotFound):
-        await decommission(cluster.client(), dead, SOON, ignore)
+        await decommission(cluster.client(), dead, SOON, ignore, WHO)
 
 
 async def test_a_living_bookie_is_drained_copied_from_and_stopped(cluster: RepairedCluster) -> None:
@@ -124,21 +131,29 @@ async def test_a_living_bookie_is_drained_copied_from_and_stopped(cluster: Repai
     ledger, client = await cluster.written(20, ensemble=1, write_quorum=1, ack_quorum=1), cluster.client()
     (leaving,) = (await cluster.metadata(ledger)).ensemble
     with pytest.raises(UsageError, match="drain"):
-        await decommission(client, leaving, SOON, ignore)
+        await decommission(client, leaving, SOON, ignore, WHO)
     await cluster.set_read_only(leaving)
-    found = await decommission(client, leaving, SOON, ignore)
+    found = await decommission(client, leaving, SOON, ignore, WHO)
     assert (found.moved, found.left, found.is_registered, found.is_done) == (1, {}, True, False)
     assert leaving not in (await cluster.require_whole(ledger)).ensemble
+    assert (await decommission(client, leaving, SOON, ignore, WHO)).moved == 0, "asked for again, before it is stopped"
     await cluster.down(leaving)
-    assert (await decommission(client, leaving, SOON, ignore)).is_done
+    assert (await decommission(client, leaving, SOON, ignore, WHO)).is_done
+    assert await audit_lines(cluster) == [
+        (leaving, WHO, "decommission", "ledgers moved: 1, left: 0"),
+        (leaving, WHO, "decommission", "its cookie is deleted"),
+    ]
 
 
 async def test_what_it_alone_has_keeps_a_dead_bookie(cluster: RepairedCluster) -> None:
     ledger = await cluster.written(20, ensemble=1, write_quorum=1, ack_quorum=1)
     (dead,) = (await cluster.metadata(ledger)).ensemble
     await cluster.down(dead)
-    found = await decommission(cluster.client(), dead, SOON, ignore)
+    found = await decommission(cluster.client(), dead, SOON, ignore, WHO)
     assert not found.is_done and list(found.left) == [ledger]
+    assert await audit_lines(cluster) == [], "nothing was done"
+    assert list((await decommission(cluster.client(), dead, SOON, ignore, WHO, force=True)).left) == [ledger]
+    assert await audit_lines(cluster) == [(dead, WHO, "decommission --force", "ledgers moved: 0, left: 1")]
     assert dead in await cluster.driver.cookies() and (await cluster.metadata(ledger)).ensemble == (dead,)
 
 
@@ -146,7 +161,7 @@ async def test_too_few_are_never_left(cluster: RepairedCluster) -> None:
     await cluster.written(5, ensemble=5, write_quorum=5)
     await cluster.down("b0")
     with pytest.raises(UsageError, match="fewer bookies would stay"):
-        await decommission(cluster.client(), "b0", SOON, ignore)
+        await decommission(cluster.client(), "b0", SOON, ignore, WHO)
     assert "b0" in await cluster.driver.cookies()
 
 
@@ -154,7 +169,7 @@ async def test_one_bookie_is_taken_out_at_a_time(cluster: RepairedCluster) -> No
     await cluster.written(500)
     await cluster.down("b0", "b1")
     outcomes = await asyncio.gather(
-        *(decommission(cluster.client(), bookie, SOON, ignore) for bookie in ("b0", "b1")), return_exceptions=True
+        *(decommission(cluster.client(), bookie, SOON, ignore, WHO) for bookie in ("b0", "b1")), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes].count(UsageError) == 1
 
@@ -167,8 +182,10 @@ async def test_who_is_an_administrator_takes_a_bookie_out_though_too_few_stay(cl
     await cluster.down(dead, away)
     client = cluster.client()
     with pytest.raises(UsageError, match="fewer bookies would stay"):
-        await decommission(client, dead, SOON, ignore)
-    assert (await decommission(client, dead, SOON, ignore, force=True)).is_done
+        await decommission(client, dead, SOON, ignore, WHO)
+    assert await audit_lines(cluster) == [], "it was refused"
+    assert (await decommission(client, dead, SOON, ignore, WHO, force=True)).is_done
+    assert await audit_lines(cluster) == [(dead, WHO, "decommission --force", "its cookie is deleted")]
     await cluster.up(away)
     assert dead not in (await cluster.require_whole(ledger)).ensemble
 
@@ -177,7 +194,7 @@ async def test_while_another_is_taken_out_an_administrator_may(cluster: Repaired
     path = "/tallystick/ledgers/decommission"
     await cluster.store.change(Create(path, b"b1"))
     await cluster.down("b0")
-    assert (await decommission(cluster.client(), "b0", SOON, ignore, force=True)).is_done
+    assert (await decommission(cluster.client(), "b0", SOON, ignore, WHO, force=True)).is_done
     assert await cluster.store.get(path) is not None, "it is the other one's"
 
 
@@ -197,8 +214,8 @@ async def test_n4_who_is_no_administrator_forces_nothing(cluster: RepairedCluste
     (no,) = set(cluster.bookies) - set(ensemble)
     cluster.bookies[no].script_v3 = refuse
     with pytest.raises(Unauthorized, match="administrators") as told:
-        await decommission(cluster.client(), dead, SOON, ignore, force=True)
+        await decommission(cluster.client(), dead, SOON, ignore, WHO, force=True)
     assert told.value.bookie == no and dead in (await cluster.metadata(ledger)).ensemble
     await cluster.down(*(set(cluster.bookies) - {dead, ensemble[1]}))
     with pytest.raises(Unavailable, match="no bookie said"):
-        await decommission(cluster.client(), dead, SOON, ignore, force=True)
+        await decommission(cluster.client(), dead, SOON, ignore, WHO, force=True)

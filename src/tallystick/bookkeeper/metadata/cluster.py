@@ -290,10 +290,10 @@ class ClusterMetadata:
         except MetadataConflict:
             raise MetadataConflict("another process changed this cookie first", bookie=bookie) from None
 
-    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
+    async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create) -> None:
         store, path = await self._cluster(), self._cookie_path(bookie)
         try:
-            await store.change(Delete(path, version))
+            await store.change(Delete(path, version), *beside)
         except NoSuchZnode:
             pass
         except MetadataConflict:

@@ -211,8 +211,11 @@ class MetadataDriver(Protocol):
         """Create (version None) or replace a cookie. Raises MetadataConflict."""
         ...
 
-    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
-        """Raises MetadataConflict when the stored version differs; one that is gone already is no error."""
+    async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create) -> None:
+        """Raises MetadataConflict when the stored version differs; one that is gone already is no error.
+
+        ``beside`` is made with it, or not at all.
+        """
         ...
 
     async def read_progress(self, bookie: BookieId) -> Versioned[bytes] | None:
