@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tallystick.runtime.turn_order import CREDIT_S, LEAST_S, MOST_S, SPARE, PeerQueues, TurnOrderCore
@@ -210,10 +210,13 @@ class TwinLevel:
             self.floor = max(self.floor, self.level - MOST_S) + cost / (2 * (1 + len(self.waiting)))
 
 
-STEPS = st.tuples(st.sampled_from(["add", "add", "pop", "pop", "spend", "discard"]), PEERS, st.integers(0, 60))
+STEPS = st.tuples(
+    st.sampled_from(["add", "add", "add", "pop", "pop", "spend", "discard"]), PEERS, st.sampled_from([0, 1, 3, 20, 60])
+)
 
 
-@given(st.lists(STEPS, max_size=120))
+@settings(max_examples=200)
+@given(st.lists(STEPS, min_size=20, max_size=120))
 def test_who_used_least_is_next_as_without_a_heap(steps: list[tuple[str, str, int]]) -> None:
     order: TurnOrderCore[str] = TurnOrderCore()
     hosts, peers = TwinLevel(), {host: TwinLevel() for host in "abc"}
@@ -242,6 +245,9 @@ def test_who_used_least_is_next_as_without_a_heap(steps: list[tuple[str, str, in
             peers[host].popped(peer)
             if peers[host].waiting:
                 hosts.add(host)
+            order.spent(peer, host, seconds)
+            hosts.spent(host, seconds)
+            peers[host].spent(peer, seconds)
         for level in (order._hosts, *order._peers.values()):
             assert len(level._heap) <= 2 * len(level._waiting) + 1, "little is kept of those that left"
     assert len(order) == sum(len(level.waiting) for level in peers.values())

@@ -201,6 +201,34 @@ def test_polls_of_deleted_ledgers_are_answered() -> None:
     on_a_loop(body)
 
 
+def test_of_who_ends_while_its_answers_wait_for_a_turn_none_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_polls, "TURN_S", 0.0)  # one in each
+
+    async def body(polls: Polls) -> None:
+        for number in range(3):
+            polls.poll(f"a{number}")
+            polls.poll(f"b{number}", owner="b")
+        polls.move(1, 5)
+        await asyncio.sleep(0)
+        polls.forget(polls.askers["a"])
+        assert polls.counts.long_polls_waiting == 3
+        await asyncio.sleep(1)
+        assert [name for name, _ in polls.answered] == ["a0", "b0", "b1", "b2"]
+
+    on_a_loop(body)
+
+
+def test_a_lac_that_is_told_behind_a_fence_holds_nobody() -> None:
+    async def body(polls: Polls) -> None:
+        assert polls.poll("near", past=4) and polls.poll("far", past=100)
+        polls.fenced(1)
+        polls.move(1, 5)
+        await asyncio.sleep(0)
+        assert sorted(name for name, _ in polls.answered) == ["far", "near"]
+
+    on_a_loop(body)
+
+
 def test_a_host_whose_answers_take_long_has_fewer_of_them() -> None:
     async def body(polls: Polls) -> None:
         asker = Asker("127.0.0.2")

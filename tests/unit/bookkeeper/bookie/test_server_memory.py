@@ -64,6 +64,15 @@ class FakeSession:
     peer: str
     fault: Exception | None = None  # of ending it
 
+    rests: int = 0
+    reads_on: int = 0
+
+    def rest(self) -> None:
+        self.rests += 1
+
+    def read_on(self) -> None:
+        self.reads_on += 1
+
     def look(self) -> None:
         self.crowd.looked.append(self.peer)
 
@@ -179,3 +188,22 @@ async def test_a_bound_of_connections_that_is_reached_again_is_told_again(
                     assert await third.frame() is None
                 assert len(home.heard("connection refused")) == times
             await until(lambda: bookie.counts.connections == 0)
+
+
+async def test_who_has_something_to_take_is_looked_at_again_and_again() -> None:
+    """Also where a look finds nothing to tell."""
+    crowd = Crowd(1000)
+    crowd.server.unsent(crowd.peer("a"), 100, False)
+    await until(lambda: crowd.looked == ["a"] * 3)
+    crowd.server.abort()
+
+
+async def test_who_ends_while_it_rests_is_not_read_on() -> None:
+    crowd = Crowd(1000)
+    rests, ends = FakeSession(crowd, "a"), FakeSession(crowd, "b")
+    for session in (rests, ends):
+        while not session.rests:
+            crowd.server.received(len(crowd.server.buffer), cast("Session", session))
+    crowd.server.forget(cast("Session", ends))
+    await asyncio.sleep(0)
+    assert (rests.reads_on, ends.reads_on) == (1, 0)

@@ -199,9 +199,28 @@ async def test_what_is_deferred_is_answered_when_its_commit_is_written() -> None
     bench.deferred = True
     bench.came(adds(1, [0]))
     assert not bench.written and bench.until_written == [([b"another"], 7)]
+    assert not bench.kept, "acks are bounded with their adds"
     assert bench.session._held_bytes == len(b"another")
     bench.session.deliver(bench.until_written[0][0])
     assert bench.written == [[b"another"]] and bench.session._held_bytes == 0
+
+
+async def test_small_responses_are_one_write_and_large_ones_are_not_copied() -> None:
+    bench = Waiting()
+    for size in (100, 5000):
+        bench.session.deliver([bytes(size)] * 3)
+    assert bench.written == [[bytes(300)], [bytes(5000)] * 3]
+
+
+async def test_while_too_much_waits_for_the_disk_nothing_more_is_served() -> None:
+    bench = Turned(0.0)
+    bench.congested = True
+    bench.came(adds(1, [0]))
+    bench.congested = False
+    bench.came(adds(1, [1]))
+    assert len(bench.served) == 1 and not bench.session._reading
+    bench.session.resume()
+    assert len(bench.served) == 2 and bench.session._reading
 
 
 async def test_a_connection_goes_on_in_the_wire_that_it_turned_to() -> None:

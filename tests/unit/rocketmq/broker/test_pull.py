@@ -15,7 +15,7 @@ from tallystick.rocketmq.broker import hold, pull, pull_rules
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
-from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
     Heartbeat,
@@ -71,36 +71,6 @@ async def test_sends_have_their_turn_among_many_pulls(tmp_path: Path, monkeypatc
         await reader.answer(opaques[-1])
         assert [answer.opaque for answer in reader.order] == opaques
         assert broker._server.memory.kept_bytes == 0
-
-
-async def test_a_pull_does_not_wait_for_all_of_another_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hundreds of connections of a stranger have thousands, of which each may bring megabytes, and take a turn."""
-    monkeypatch.setattr(pull, "TURN_BYTES", 1)
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        reader = await bench.peer(broker)
-        await fill(reader, 3)
-        await reader.ask(pull_command())
-        other = await bench.peer(broker)
-        await other.ask(pull_command())
-        link_of_reader, link_of_other = broker._server._main._links
-        for opaque in range(1000, 1300):
-            broker._requests.received([(link_of_reader, numbered(opaque))])
-        broker._requests.received([(link_of_other, numbered(2000))])
-        pulls, backlog = broker._pulls._late, broker._requests._backlog  # the backlog has some on a busy machine
-        assert len(pulls) + len(backlog) == 300, "one was read at once"
-        await other.answer(2000)
-        assert len(pulls) + len(backlog) > 200
-        await reader.answer(1299)
-        assert [answer.opaque for answer in reader.order][-300:] == list(range(1000, 1300))
-
-
-def numbered(opaque: int) -> Command:
-    command = pull_command()
-    command.opaque = opaque
-    return command
 
 
 async def test_tags_are_read_in_the_turn_that_has_time_for_them(

@@ -226,3 +226,38 @@ async def test_nothing_is_kept_of_a_peer_that_ends_as_it_is_served() -> None:
     bench.served.clear()
     del one
     assert gone() is None
+
+
+async def test_what_comes_of_a_peer_that_takes_no_answers_waits_behind_what_is_there() -> None:
+    bench, full, other = Bench(), Peer(), Peer()
+    bench.receive(full, range(4))
+    full.full = True
+    await bench.turn()
+    bench.receive(full, range(4, 6))
+    bench.receive(other, range(1))
+    assert bench.of(full) == [0, 1, 2] and bench.of(other) == [0]
+    full.full = False
+    await until(lambda: not len(bench.backlog))
+    assert bench.of(full) == list(range(6))
+
+
+async def test_who_took_no_answers_and_has_gone_waits_no_more() -> None:
+    bench, gone, closed, other = Bench(), Peer(), Peer(), Peer()
+    bench.receive(gone, range(4))
+    bench.receive(closed, range(4))
+    gone.full = closed.full = True
+    await bench.turn()
+    gone.alive = closed.alive = False
+    bench.backlog.closed(cast("Link", closed))
+    bench.receive(other, range(8))
+    await until(lambda: not len(bench.backlog))
+    assert bench.of(other) == list(range(8)) and not bench.of(closed)
+
+
+async def test_when_nothing_waits_any_more_requests_are_served_as_they_come() -> None:
+    bench, one = Bench(), Peer()
+    bench.receive(one, range(4))
+    await until(lambda: not len(bench.backlog))
+    await asyncio.sleep(0)
+    bench.receive(one, range(4, 5))
+    assert bench.of(one) == list(range(5))

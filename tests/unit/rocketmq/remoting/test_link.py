@@ -236,3 +236,17 @@ async def test_a_link_is_not_read_on_in_a_turn_in_which_much_came(link: Link, me
         link.buffer_updated(nbytes)
     await asyncio.sleep(0)
     assert transport.reads and memory.unfinished_bytes == size >= TURN_BYTES
+
+
+async def test_of_a_peer_that_takes_nothing_no_request_is_taken_until_it_does(link: Link) -> None:
+    heard: list[Link] = []
+    link = Link(replace(link._around, received=heard.append, memory=None))
+    transport, frame = Transport(), encode(request(34))
+    link.connection_made(transport)
+    link.get_buffer(-1)[: len(frame)] = frame
+    link.pause_writing()
+    link.buffer_updated(len(frame))
+    assert not link.ready and not transport.reads
+    heard.clear()
+    link.resume_writing()
+    assert link.ready and heard == [link] and transport.reads

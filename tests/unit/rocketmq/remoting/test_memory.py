@@ -9,6 +9,7 @@ import pytest
 
 from support.clocks import ManualClock
 from support.freed import Freed
+from support.waiting import until
 from tallystick.rocketmq.remoting import memory as memory_module
 from tallystick.rocketmq.remoting.memory import LOOKS_EACH_TURN, Memory
 from tallystick.runtime.budget import CloseReason
@@ -188,3 +189,19 @@ async def test_no_look_is_due_at_a_memory_that_is_closed(monkeypatch: pytest.Mon
     memory.close()
     await asyncio.sleep(0.02)
     assert holder.looks == 0
+
+
+async def test_a_peer_that_has_something_to_take_is_looked_at_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a look finds nothing to tell."""
+    monkeypatch.setattr(memory_module, "LOOK_S", 0.01)
+    memory, _ = memory_of()
+    looks = 0
+
+    class Silent(Connection):
+        def tell_unsent(self) -> None:
+            nonlocal looks
+            looks += 1
+
+    memory.unsent(Silent("10.0.0.1:1"), 100, has_taken=False)
+    await until(lambda: looks >= 3)
+    memory.close()

@@ -1,0 +1,85 @@
+"""Which pulls are read in which turn, and what is kept of those that wait."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.brokers import benched, fill, pull_command
+from tallystick.rocketmq.broker import pull
+from tallystick.rocketmq.wire.remoting import Command
+
+
+def numbered(opaque: int) -> Command:
+    command = pull_command()
+    command.opaque = opaque
+    return command
+
+
+async def test_a_pull_does_not_wait_for_all_of_another_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of connections of a stranger have thousands, of which each may bring megabytes, and take a turn."""
+    monkeypatch.setattr(pull, "TURN_BYTES", 1)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        reader = await bench.peer(broker)
+        await fill(reader, 3)
+        await reader.ask(pull_command())
+        other = await bench.peer(broker)
+        await other.ask(pull_command())
+        link_of_reader, link_of_other = broker._server._main._links
+        for opaque in range(1000, 1300):
+            broker._requests.received([(link_of_reader, numbered(opaque))])
+        broker._requests.received([(link_of_other, numbered(2000))])
+        pulls, backlog = broker._pulls._late, broker._requests._backlog  # the backlog has some on a busy machine
+        assert len(pulls) + len(backlog) == 300, "one was read at once"
+        await other.answer(2000)
+        assert len(pulls) + len(backlog) > 200
+        await reader.answer(1299)
+        assert [answer.opaque for answer in reader.order][-300:] == list(range(1000, 1300))
+
+
+async def test_of_a_connection_that_ends_no_pull_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "TURN_BYTES", 1)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        reader = await bench.peer(broker)
+        await fill(reader, 3)
+        await reader.ask(pull_command())
+        (link,) = broker._server._main._links
+        for opaque in range(1000, 1010):
+            broker._requests.received([(link, numbered(opaque))])
+        assert broker._pulls._late
+        link.abort("its peer has gone")
+        assert not broker._pulls._late
+
+
+async def test_a_connection_whose_pulls_take_long_has_fewer_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "TURN_BYTES", 1)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        slow, quick = await bench.peer(broker), await bench.peer(broker)
+        await fill(slow, 3)
+        await slow.ask(pull_command())
+        link_of_slow, link_of_quick = broker._server._main._links
+        read, read_links = broker._pulls._reads.read, list[object]()
+
+        def work(link: Any, *args: Any) -> Command:
+            read_links.append(link)
+            ends = time.thread_time() + 0.003
+            while link is link_of_slow and time.thread_time() < ends:
+                pass
+            return read(link, *args)
+
+        monkeypatch.setattr(broker._pulls._reads, "read", work)
+        for opaque in range(2000, 2030):
+            for link in (link_of_slow, link_of_quick):
+                broker._requests.received([(link, numbered(opaque))])
+        await quick.answer(2029)
+        assert read_links.count(link_of_slow) < 20
