@@ -1,6 +1,4 @@
-"""The one tree of exceptions.
-
-::
+"""The one tree of exceptions::
 
     TallyError
     ├── UsageError                     the caller's arguments or settings are wrong; nothing was done
@@ -41,9 +39,8 @@
     │   └── CorruptEntry               an entry's bytes are no messages
     ├── MetadataError
     │   ├── MetadataConflict           a compare-and-set lost against another client
-    │   │   ├── ZnodeExists, NoSuchZnode
-    │   │   ├── ZnodeChanged           the znode has another version than the change names
-    │   │   └── ZnodeNotEmpty          a znode with children cannot be deleted
+    │   │   └── ZnodeExists, NoSuchZnode, ZnodeChanged, ZnodeNotEmpty
+    │   ├── MetadataRefused            the metadata service does not let this identity in, or not to a node
     │   └── MetadataUnavailable        the metadata service cannot be reached: nothing was changed, but for
     │       └── MetadataUncertain      it did not say whether a change was made: it may have been
     ├── BrokerError                    a broker or name server answered with an error code
@@ -176,7 +173,6 @@ class BrokerUnavailable(Unavailable):
 class BookieUnavailable(Unavailable):
     """The bookie is not registered, or refused or closed the connection."""
 
-    code = -8
     ambiguous = True
 
 
@@ -380,6 +376,10 @@ class ZnodeChanged(MetadataConflict):
 
 class ZnodeNotEmpty(MetadataConflict):
     """The znode has children."""
+
+
+class MetadataRefused(MetadataError):
+    """The metadata service does not let this identity in, or not to this node."""
 
 
 class MetadataUnavailable(MetadataError):

@@ -11,14 +11,20 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from support.ports import free_port
 
 # All that the server loads; without snappy it listens and then drops every session.
 JARS = ("zookeeper-[0-9]*.jar", "zookeeper-jute-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
+SASL_JARS = (
+    "netty-handler-4*.jar",
+    "netty-common-4*.jar",
+    "netty-buffer-4*.jar",
+)  # with SASL it needs them
 JAVA_OPTIONS = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+PROGRAM = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 START_S = 30.0
 
 
@@ -35,12 +41,12 @@ def missing() -> str | None:
     return None
 
 
-def classpath() -> str:
+def classpath(*more: str) -> str:
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.origin is not None
     folder = Path(spec.origin).parent / "jars"
     found = []
-    for pattern in JARS:
+    for pattern in (*JARS, *more):
         jars = sorted(folder.glob(pattern))
         if not jars:
             raise FileNotFoundError(f"pyspark has no {pattern}")
@@ -48,10 +54,35 @@ def classpath() -> str:
     return ":".join(found)
 
 
-class ZooKeeperServer:
-    """One standalone server on loopback; ``stop`` and ``start`` keep its data and port."""
+def jaas(file: Path, section: str, users: Mapping[str, str]) -> Path:
+    """Write the users of a server (``Server``), or the one of a client (``Client``), as the originals read them."""
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule required"
+    known = section == "Server"
+    options = (
+        f'user_{user}="{secret}"' if known else f'username="{user}" password="{secret}"'
+        for user, secret in users.items()
+    )
+    file.write_text(f"{section} {{ {module} {' '.join(options)}; }};\n")
+    file.chmod(0o600)
+    return file
 
-    def __init__(self, folder: Path, *, tick_ms: int = 200, port: int | None = None, more: str = "") -> None:
+
+class ZooKeeperServer:
+    """One standalone server on loopback; ``stop`` and ``start`` keep its data and port.
+
+    ``users``: who may log in by SASL, with his secret; None: it knows no SASL.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tick_ms: int = 200,
+        port: int | None = None,
+        more: str = "",
+        users: Mapping[str, str] | None = None,
+        flags: tuple[str, ...] = (),
+    ) -> None:
         self.port, self._folder = port or free_port(), folder
         folder.mkdir(parents=True, exist_ok=True)
         self._config = folder / "zoo.cfg"
@@ -67,6 +98,16 @@ class ZooKeeperServer:
         }
         self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()) + more)
         self._process: subprocess.Popen[bytes] | None = None
+        self._flags, self._login = flags, tuple[str, ...]()
+        if users is not None:
+            self.know(users)
+
+    def know(self, users: Mapping[str, str]) -> None:
+        """Let these users log in by SASL, from the next start on."""
+        self._login = (
+            f"-Djava.security.auth.login.config={jaas(self._folder / 'jaas.conf', 'Server', users)}",
+            "-Dzookeeper.authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        )
 
     @property
     def address(self) -> str:
@@ -77,7 +118,8 @@ class ZooKeeperServer:
         self.wait_until_ready("standalone")
 
     def launch(self) -> None:
-        command = ["java", *JAVA_OPTIONS, "-cp", classpath(), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
+        jars = classpath(*(SASL_JARS if self._login else ()))
+        command = ["java", *JAVA_OPTIONS, *self._flags, *self._login, "-cp", jars, PROGRAM]
         with (self._folder / "zookeeper.log").open("ab") as log:
             self._process = subprocess.Popen([*command, str(self._config)], stdout=log, stderr=log)
 

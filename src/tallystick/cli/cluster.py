@@ -111,6 +111,50 @@ def audit(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
 
 
 @app.command
+def zk_acl(
+    *,
+    show: Annotated[bool, Parameter(negative=(), help="Count nodes by to whom they belong.")] = False,
+    set_: Annotated[
+        bool, Parameter(name="--set", negative=(), help="Give all nodes to this identity, and to nobody else.")
+    ] = False,
+    clear: Annotated[bool, Parameter(negative=(), help="Give all nodes to everybody.")] = False,
+    rotate: Annotated[
+        bool, Parameter(negative=(), help="Give nodes that are not everybody's to this identity as well.")
+    ] = False,
+    service: MetadataOption = SERVICE,
+    json: Json = False,
+) -> int:
+    """Show and change to whom a cluster's nodes in ZooKeeper belong, while everything runs.
+
+    The identity is the one behind the ? of the metadata URI. Exit code 3 while a node is not as ordered, or is closed
+    to this identity: run it again, which goes on with what is left.
+
+    Example: `tally cluster zk-acl --show --uri 'zk://zk1:2181/ledgers?zkUser=bk&zkPasswordFile=/etc/tally/zk'`
+    """
+    import asyncio
+
+    from tallystick.admin import zk_acl
+    from tallystick.cli import NOT_WELL, output
+    from tallystick.errors import UsageError
+
+    orders = [name for name, given in zip(zk_acl.ORDERS, (show, set_, clear, rotate), strict=True) if given]
+    if len(orders) != 1:
+        raise UsageError("one of --show, --set, --clear and --rotate says what is done")
+    with output.progress("nodes") as count:
+        now, done = asyncio.run(zk_acl.zk_acl(service.resolve(), orders[0], count))
+    fields: dict[str, Any] = {} if done is None else {"changed": done.changed}
+    fields |= {
+        "nodes": now.nodes,
+        "belong_to": dict(now.by_acl) if json else [f"{acls}: {number}" for acls, number in now.by_acl.most_common()],
+        "differing": now.differing,
+        "closed": now.closed,
+        "first": now.first,
+    }
+    output.details(fields, json=json)
+    return NOT_WELL if now.differing or now.closed else 0
+
+
+@app.command
 def backup(
     file: Annotated[str, Parameter(help="The file to make; none is overwritten.")],
     /,

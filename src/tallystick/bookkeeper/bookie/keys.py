@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.security import SecuritySettings
-from tallystick.bookkeeper.metadata.uri import require_plain
+from tallystick.bookkeeper.metadata.uri import SECURED, check_secured, require_plain
 from tallystick.bookkeeper.wire.auth import DIGEST_MD5
 from tallystick.errors import UsageError
 from tallystick.runtime import keyfile
@@ -135,6 +135,7 @@ CHECKED = {"tlsProvider": _tls_provider, "tlsKeyStoreType": _pem, "tlsTrustStore
 
 def _check(texts: Mapping[str, str]) -> None:
     """Refuse what an operator takes for protection and is none without another key."""
+    check_secured(texts)
     for name, check in CHECKED.items():
         if name in texts:
             check(name, texts[name])
@@ -157,12 +158,12 @@ SCHEMA = Schema(
     KEYS,
     re.compile(
         r"(?!" + "|".join((*SECURITY.keys, *CHECKED)) + r")"
-        r"(tls.*|sasl.*|.*[aA]uth(Provider|orized|entication).*|permittedStartupUsers|zkEnableSecurity)"
+        r"(tls.*|sasl.*|.*[aA]uth(Provider|orized|entication).*|permittedStartupUsers)"
     ),
     "this bookie has no such protection",
     parts={"security": SECURITY},
     needed=("metadataServiceUri", "journalDirectory", "ledgerDirectories"),
     fixed=FIXED,
-    checked=tuple(CHECKED),
+    checked=(*CHECKED, SECURED),
     check=_check,
 )

@@ -45,7 +45,7 @@ from tallystick.bookkeeper.wire.values import (
     LedgerId,
     LedgerMetadata,
 )
-from tallystick.errors import LedgerExists, MetadataError, MetadataUnavailable, UsageError
+from tallystick.errors import LedgerExists, MetadataError, MetadataRefused, MetadataUnavailable, UsageError
 from tallystick.runtime.arguments import instance, mapping, payload_bytes, text, whole
 from tallystick.runtime.loops import check_loop
 from tallystick.runtime.opening import Opening
@@ -232,7 +232,7 @@ class LedgerClient:
         try:
             versioned = await self._context.driver.read_ledger(ledger)
             unfenced = await fence_all(self._context, ledger, versioned.value)
-        except MetadataUnavailable:  # who the bookies are can be asked again
+        except (MetadataUnavailable, MetadataRefused):  # who the bookies are can be asked again, or by who may
             raise
         except MetadataError:  # what is stored names no bookies that anybody could read
             pass

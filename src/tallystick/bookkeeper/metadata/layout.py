@@ -79,6 +79,11 @@ def own_folder(root: str) -> str:
     return f"{folder}/tallystick/{name}"
 
 
+def tops(root: str) -> tuple[str, ...]:
+    """Returns below which nodes a cluster's are: ledgers, what only our programs keep, and streams."""
+    return tuple(dict.fromkeys((root, own_folder(root), "/tallystick", "/managed-ledgers")))
+
+
 def folders_of(root: str, path: str) -> Iterator[str]:
     """Yields the folders between a node and the root, the innermost first."""
     path = path.rpartition("/")[0]

@@ -9,18 +9,22 @@
 
 Behind a ``?`` a client may be told where its keys are: ``?tlsTrustStore=/etc/ca.pem&user=me&passwordFile=/etc/secret``,
 names and values in percent-encoding where they have ``&``, ``=``, ``?`` or ``%``. Paths alone: a URI keeps no secret,
-and no error repeats what is behind the ``?``, or a name and password in front of a host.
+and no error repeats what is behind the ``?``, or a name and password in front of a host. There, too, every program that
+uses ZooKeeper, a server as well, says who it is (``zk_identity.py``): ``?zkUser=bk&zkPasswordFile=/etc/tally/zk``.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from tallystick.bookkeeper.metadata.layout import Manager
+from tallystick.bookkeeper.metadata.zk_identity import ZkIdentity
 from tallystick.errors import UsageError
+from tallystick.runtime import keyfile
 from tallystick.runtime.arguments import text
 
 ZOOKEEPER_PORT = 2181
@@ -39,7 +43,10 @@ CLIENT_OPTIONS = (
     "authMechanisms",
     "authRequired",
 )
-_SECRETS = frozenset(("password", "passwd", "secret", "token", "key", "secretkey"))
+# Who a program is in ZooKeeper, and whether what it makes there is its own (the original's key of that name).
+SECURED = "zkEnableSecurity"
+ZK_OPTIONS = ("zkUser", "zkPasswordFile", "zkAuthSchemes", SECURED)
+_SECRETS = frozenset(("password", "passwd", "secret", "token", "key", "secretkey", "zkpassword"))
 _SHARED = "sqlite:///absolute/path or zk+hierarchical://host:port;host:port/ledgers"
 
 
@@ -58,6 +65,8 @@ class ZooKeeperUri:
     hosts: tuple[tuple[str, int], ...]
     root: str
     manager: Manager | None = None  # that its LAYOUT must name; None: any
+    identity: ZkIdentity | None = None
+    is_secured: bool = False  # what is made belongs to the identity, else to everybody
 
     @property
     def servers(self) -> str:
@@ -70,13 +79,15 @@ MetadataUri = MemoryUri | SqliteUri | ZooKeeperUri
 def parse(uri: str) -> MetadataUri:
     """Raises UsageError that says what a URI looks like."""
     place = text(uri, "a metadata URI", may_be_path=True).partition("?")[0]
-    client_options(uri)
+    options = _options(uri)
     scheme, separator, rest = place.partition("://")
     kind, _, flavour = scheme.lower().partition("+")
     if not separator or kind not in ("memory", "sqlite", "zk"):
         raise UsageError(f"a metadata URI is {_SHARED}, or memory://NAME within one process", uri=shown(uri))
     if kind == "zk":
-        return _zookeeper(uri, flavour, rest)
+        return _zookeeper(uri, flavour, rest, options)
+    if any(name in options for name in ZK_OPTIONS):
+        raise UsageError(f"{kind}:// is no ZooKeeper, and has no {' '.join(ZK_OPTIONS)}", uri=shown(uri))
     if flavour:
         raise UsageError(f"{kind}:// has no flavours", uri=shown(uri))
     if kind == "memory":
@@ -96,17 +107,25 @@ def shown(uri: str) -> str:
 
 
 def client_options(uri: str) -> dict[str, str]:
-    """Returns what a URI tells a client of its keys. Raises UsageError, which shows no value."""
+    """Returns what a URI tells a client of its keys for bookies. Raises UsageError, which shows no value."""
+    return {name: value for name, value in _options(uri).items() if name in CLIENT_OPTIONS}
+
+
+def _options(uri: str) -> dict[str, str]:
     place, mark, query = uri.partition("?")
     options = dict[str, str]()
     for pair in query.split("&") if mark else ():
         written, equals, value = pair.partition("=")
         name = unquote(written)
-        if name not in CLIENT_OPTIONS:
-            secret = "a URI keeps no secret: passwordFile names a file with it; " if name.lower() in _SECRETS else ""
+        if name not in (*CLIENT_OPTIONS, *ZK_OPTIONS):
+            secret = (
+                "a URI keeps no secret: passwordFile or zkPasswordFile names a file with it; "
+                if name.lower() in _SECRETS
+                else ""
+            )
             raise UsageError(
                 f"{secret}behind the ? of a metadata URI are name=value pairs with & between, of a client's keys: "
-                f"{', '.join(CLIENT_OPTIONS)}",
+                f"{', '.join((*CLIENT_OPTIONS, *ZK_OPTIONS))}",
                 uri=shown(place),
             )
         if not equals or not value or name in options:
@@ -116,14 +135,25 @@ def client_options(uri: str) -> dict[str, str]:
 
 
 def require_plain(uri: str) -> str:
-    """The URI itself, for a server, whose keys are settings of their own. Raises UsageError for options of clients, and
-    as ``require_shared``."""
+    """The URI itself, for a server, whose keys are settings of their own, but for those of ZooKeeper. Raises UsageError
+    for options of clients, and as ``require_shared``."""
     if client_options(require_shared(uri)):
         raise UsageError(
-            "a server's metadata URI has no options: what it shows bookies is in the file that TALLY_SECURITY names",
+            "a server's metadata URI has no options but those of ZooKeeper: what it shows bookies is in the file that "
+            "TALLY_SECURITY names",
             uri=shown(uri),
         )
     return uri
+
+
+def check_secured(texts: Mapping[str, str]) -> None:
+    """Raises UsageError for a server's file with the original's key of ZooKeeper's security and a URI without it."""
+    is_secured = keyfile.flag(SECURED, texts.get(SECURED, "false"))
+    if is_secured and f"{SECURED}=true" not in texts.get("metadataServiceUri", ""):
+        raise UsageError(
+            f"{SECURED} is said behind the ? of metadataServiceUri, with who this server is, as JAAS is not read here: "
+            f"?{SECURED}=true&zkUser=NAME&zkPasswordFile=PATH"
+        )
 
 
 def require_shared(uri: str) -> str:
@@ -133,7 +163,7 @@ def require_shared(uri: str) -> str:
     return uri
 
 
-def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:
+def _zookeeper(uri: str, flavour: str, rest: str, options: Mapping[str, str]) -> ZooKeeperUri:
     if flavour not in FLAVOURS:
         raise UsageError(
             f"the ledger manager {flavour!r} is not supported; known: "
@@ -147,7 +177,23 @@ def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:
     hosts = tuple(_host_port(part, uri) for part in re.split("[;,]", servers) if part.strip())
     if not hosts:
         raise UsageError("a ZooKeeper URI needs a server: zk+hierarchical://host:port/ledgers", uri=shown(uri))
-    return ZooKeeperUri(hosts, root, FLAVOURS[flavour])
+    identity = _identity(options)
+    is_secured = keyfile.flag(SECURED, options.get(SECURED, "false"))
+    if is_secured and identity is None:
+        raise UsageError(f"{SECURED} needs zkUser and zkPasswordFile: nodes would belong to nobody", uri=shown(uri))
+    return ZooKeeperUri(hosts, root, FLAVOURS[flavour], identity, is_secured)
+
+
+def _identity(options: Mapping[str, str]) -> ZkIdentity | None:
+    user, file = options.get("zkUser"), options.get("zkPasswordFile")
+    if (user is None) != (file is None) or (user is None and "zkAuthSchemes" in options):
+        raise UsageError("zkUser and zkPasswordFile are given together")
+    if user is None or file is None:
+        return None
+    if "zkAuthSchemes" not in options:
+        return ZkIdentity(user, file)
+    names = (name.strip().lower() for name in options["zkAuthSchemes"].split(","))
+    return ZkIdentity(user, file, tuple(name for name in names if name))
 
 
 def _host_port(server: str, uri: str) -> tuple[str, int]:

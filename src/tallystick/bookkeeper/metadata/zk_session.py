@@ -1,8 +1,8 @@
 """One ZooKeeper session, from asyncio: kazoo runs on threads of its own, and nothing here waits for them on the loop.
 
 A request whose connection breaks is asked again after the reconnect, for as long as the session may take; who asks for
-a transaction is told of that. Watches are armed again after they fired and after every
-break, and then say "changed": what happened in between cannot be known.
+a transaction is told of that. What a server refuses to an identity is not asked again. Watches are armed again after
+they fired and after every break, and then say "changed": what happened in between cannot be known.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -28,16 +29,21 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from tallystick.bookkeeper.metadata.store import Watch
+from tallystick.bookkeeper.metadata.layout import tops
+from tallystick.bookkeeper.metadata.store import Watch, parent_of
 from tallystick.bookkeeper.metadata.uri import ZooKeeperUri
-from tallystick.errors import MetadataError, MetadataUnavailable, MetadataUncertain
+from tallystick.bookkeeper.metadata.zk_identity import WHAT_TO_DO
+from tallystick.bookkeeper.metadata.zk_login import ZkLogin
+from tallystick.errors import MetadataError, MetadataRefused, MetadataUnavailable, MetadataUncertain
 
 RETRY_S = 0.1  # between attempts while there is no connection
+REFUSED_RETRY_S = 5.0  # before a watch that was refused is asked for again: somebody may give the node back
 Ask = Callable[[Any], Any]  # from a kazoo client to an AsyncResult of kazoo
 
 _BROKEN = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, SessionMovedError, OperationTimeoutError)
-_RESPONSE_ERRORS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
+_RESPONSE_ERRORS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError, NoAuthError)
 
 # kazoo reports every reconnect; without a handler of the program's own that would go to stderr.
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
@@ -75,6 +81,13 @@ class ZkSession:
             uri.servers, timeout=timeout_s, connection_retry=reconnect, handler=_Threads(timeout_s)
         )
         self._client.add_listener(self._on_kazoo_thread)
+        self._login: ZkLogin | None = None
+        self.refusal: str | None = None  # why the last login failed
+        self._settled = asyncio.Event()  # the first connect has led to something: a session or a refusal
+        if uri.identity is not None:
+            self._login = ZkLogin(uri.identity, self._client, self._logged_in, self._login_failed)
+        if uri.is_secured:
+            self._client.default_acl = CREATOR_ALL_ACL
         self.ids: list[int] = []  # the owner of our ephemeral nodes comes last; the others expired
 
     @property
@@ -83,11 +96,14 @@ class ZkSession:
         return self._connected.is_set()
 
     async def start(self) -> None:
-        """Connect. Raises MetadataUnavailable when no server answers within the session time."""
+        """Connect. Raises MetadataUnavailable when no server answers within the session time, MetadataRefused when one
+        does not let the identity in, UsageError when its secrets cannot be read."""
+        if self._login is not None:
+            self._login.read()
         self._client.start_async()
         try:
             async with asyncio.timeout(self.timeout_s):
-                await self._connected.wait()
+                await self._settled.wait()
         except asyncio.CancelledError:
             await self.close()  # its threads would try for ever
             raise
@@ -98,6 +114,9 @@ class ZkSession:
                 servers=self.servers,
                 waited_s=self.timeout_s,
             ) from None
+        if not self.is_connected and self.refusal is not None:
+            await self.close()
+            raise MetadataRefused(self.refusal, servers=self.servers)
 
     async def close(self) -> None:
         """Ends the session: its ephemeral nodes vanish at once."""
@@ -108,17 +127,32 @@ class ZkSession:
             await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
+        if self._login is not None:
+            self._login.stop()
         self._client.stop()
         self._client.close()
 
     async def call(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Returns ZooKeeper's response to one of kazoo's requests (``create``, ``get``, …).
 
-        Raises NoNodeError, NodeExistsError, BadVersionError, NotEmptyError as kazoo has them, and MetadataUncertain
-        when there is no response for the session time: whatever the call would change may be changed.
+        Raises NoNodeError, NodeExistsError, BadVersionError, NotEmptyError as kazoo has them, MetadataRefused for what
+        is of another identity, and MetadataUncertain when there is no response for the session time: whatever the call
+        would change may be changed.
         """
-        response, _ = await self._call(_request(name, arguments, options))
+        try:
+            response, _ = await self._call(_request(name, arguments, options))
+        except NoAuthError as error:
+            raise MetadataRefused(WHAT_TO_DO, path=arguments[0]) from error
         return response
+
+    async def ensure(self, path: str) -> None:
+        """Make a folder and those around it, unless they are there. Those around the cluster stay everybody's: others
+        may have things there, too. Raises as ``call``."""
+        top = next((top for top in tops(self.uri.root) if f"{path}/".startswith(f"{top}/")), None)
+        if top is None or parent_of(top):
+            await self.call("ensure_path", path if top is None else parent_of(top), acl=OPEN_ACL_UNSAFE)
+        if top is not None:
+            await self.call("ensure_path", path)
 
     async def sync(self, path: str) -> int:
         """Let the server that we are connected to catch up with its leader. Returns the generation of this connection.
@@ -179,6 +213,7 @@ class ZkSession:
         except TimeoutError:
             raise MetadataUncertain(
                 "ZooKeeper does not answer, so nobody knows whether a change that was under way was made",
+                **({"refused": self.refusal} if self.refusal else {}),
                 servers=self.servers,
                 waited_s=self.timeout_s,
             ) from None
@@ -215,8 +250,8 @@ class ZkSession:
         options = {"watch": lambda _: self._on_loop(fired)}
         return self._ask(_request(name, (path,), options))
 
-    def later(self, function: Callable[[], None]) -> None:
-        self._loop.call_later(RETRY_S, function)
+    def later(self, function: Callable[[], None], delay_s: float = RETRY_S) -> None:
+        self._loop.call_later(delay_s, function)
 
     def forget(self, watch: _ZkWatch) -> None:
         with contextlib.suppress(ValueError):
@@ -229,8 +264,20 @@ class ZkSession:
 
     def _on_kazoo_thread(self, state: str) -> None:
         # Told before any response within the new session, so a response never meets an older id here.
-        connected = state == KazooState.CONNECTED and self._client.client_id
-        self._on_loop(self._state_changed, connected[0] if connected else None)
+        if state != KazooState.CONNECTED:
+            self._on_loop(self._state_changed, None)
+        elif self._login is None:  # else it is connected when it has said who it is
+            self._logged_in()
+
+    def _logged_in(self) -> None:
+        self._on_loop(self._state_changed, self._client.client_id[0])
+
+    def _login_failed(self, reason: str) -> None:
+        self._on_loop(self._refuse, reason)
+
+    def _refuse(self, reason: str) -> None:
+        self.refusal = reason
+        self._settled.set()
 
     def _state_changed(self, session_id: int | None) -> None:
         self.generation += 1
@@ -239,7 +286,9 @@ class ZkSession:
             return
         if session_id not in self.ids:
             self.ids.append(session_id)
+        self.refusal = None
         self._connected.set()
+        self._settled.set()
 
 
 class _ZkWatch:
@@ -259,10 +308,12 @@ class _ZkWatch:
         self.arm(tell=True)
 
     def _armed(self, future: asyncio.Future[Any], tell: bool) -> None:
-        has_failed = future.cancelled() or future.exception() is not None
+        error = None if future.cancelled() else future.exception()
         if self._cancelled:
             return
-        if has_failed:
+        if isinstance(error, NoAuthError):
+            self._session.later(self._arm_again, REFUSED_RETRY_S)
+        elif future.cancelled() or error is not None:
             self._session.later(self._arm_again)
         elif tell:
             self._changed()

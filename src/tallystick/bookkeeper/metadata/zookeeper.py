@@ -16,6 +16,7 @@ from typing import Any
 from kazoo.exceptions import (
     BadVersionError,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -37,9 +38,11 @@ from tallystick.bookkeeper.metadata.store import (
     parent_of,
 )
 from tallystick.bookkeeper.metadata.uri import ZooKeeperUri
+from tallystick.bookkeeper.metadata.zk_identity import WHAT_TO_DO
 from tallystick.bookkeeper.metadata.zk_session import ZkSession
 from tallystick.errors import (
     MetadataError,
+    MetadataRefused,
     MetadataUnavailable,
     MetadataUncertain,
     NoSuchZnode,
@@ -130,7 +133,7 @@ class ZooKeeperStore:
         folders = [parent_of(change.path) for change in changes if isinstance(change, Create | Absent)]
         for folder in dict.fromkeys(folder for folder in folders if folder and folder not in new_paths):
             with contextlib.suppress(NoNodeError):  # pruned while it was made: the change finds that
-                await self.session.call("ensure_path", folder)
+                await self.session.ensure(folder)
 
     async def _is_made(self, changes: Sequence[Change]) -> bool:
         """Returns whether the tree is as the changes would make it."""
@@ -247,4 +250,6 @@ def _error(change: Change, failure: Exception) -> MetadataError:
         return ZnodeChanged(path=change.path, expected=getattr(change, "version", None))
     if isinstance(failure, NotEmptyError):
         return ZnodeNotEmpty(path=change.path)
+    if isinstance(failure, NoAuthError):
+        return MetadataRefused(WHAT_TO_DO, path=change.path)
     return MetadataError(f"ZooKeeper refuses: {type(failure).__name__} {failure}", path=change.path)

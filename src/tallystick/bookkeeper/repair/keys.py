@@ -6,7 +6,7 @@ import re
 import socket
 from dataclasses import dataclass, field
 
-from tallystick.bookkeeper.metadata.uri import require_plain
+from tallystick.bookkeeper.metadata.uri import SECURED, check_secured, require_plain
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.errors import UsageError
 from tallystick.runtime import keyfile
@@ -59,8 +59,10 @@ SCHEMA = Schema(
             "bookieId": Key("name", keyfile.text),
         },
     ),
-    re.compile(r"tls.*|sasl.*|.*[aA]uth(Provider|orized|entication).*|zkEnableSecurity"),
+    re.compile(r"tls.*|sasl.*|.*[aA]uth(Provider|orized|entication).*"),
     "it has neither authentication nor TLS",
     parts={"repair": KEYS},
     needed=("metadataServiceUri",),
+    checked=(SECURED,),
+    check=check_secured,
 )

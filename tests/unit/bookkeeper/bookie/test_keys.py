@@ -113,6 +113,14 @@ def test_what_would_be_a_weaker_bookie_is_refused_by_name(key: str, value: str) 
         SCHEMA.read({**NEEDED, key: value})
 
 
+def test_security_of_zookeeper_is_said_in_the_uri() -> None:
+    uri = "zk://one/ledgers?zkEnableSecurity=true&zkUser=a&zkPasswordFile=/p"
+    loaded = SCHEMA.read({**NEEDED, "zkEnableSecurity": "true", "metadataServiceUri": uri})
+    assert loaded.ignored == () and loaded.settings.metadata_uri == uri
+    with pytest.raises(UsageError, match=r"\?zkEnableSecurity=true&zkUser=NAME&zkPasswordFile=PATH"):
+        SCHEMA.read({**NEEDED, "zkEnableSecurity": "true", "metadataServiceUri": "zk://one/ledgers"})
+
+
 def test_security_that_is_switched_off_is_no_complaint() -> None:
     values = {**NEEDED, "zkEnableSecurity": "false", "tlsKeyStore": "", "tlsClientAuthentication": "false"}
     assert SCHEMA.read(values).ignored == ()

@@ -18,6 +18,7 @@ from tallystick.bookkeeper.metadata.uri import (
     require_plain,
     require_shared,
 )
+from tallystick.bookkeeper.metadata.zk_identity import ZkIdentity
 from tallystick.errors import UsageError
 
 
@@ -101,6 +102,7 @@ def test_a_client_is_told_where_its_keys_are() -> None:
     ("options", "why"),
     [
         ("password=hidden", "keeps no secret: passwordFile"),
+        ("zkPassword=hidden", "keeps no secret: passwordFile or zkPasswordFile"),
         ("hidden", "name=value"),
         ("", "name=value"),
         ("user=", "once, with a value"),
@@ -126,3 +128,40 @@ def test_a_server_has_settings_of_its_own() -> None:
     assert require_plain("sqlite:///m.db") == "sqlite:///m.db"
     with pytest.raises(UsageError, match="TALLY_SECURITY"):
         require_plain("sqlite:///m.db?user=a&passwordFile=/p")
+    uri = "zk://one/ledgers?zkUser=a&zkPasswordFile=/p"  # who it is in ZooKeeper is said there all the same
+    assert require_plain(uri) == uri and client_options(uri) == {}
+
+
+def test_who_a_program_is_in_zookeeper() -> None:
+    hosts = (("one", 2181),)
+    for options, identity, is_secured in (
+        ("zkUser=bk&zkPasswordFile=/p", ZkIdentity("bk", "/p"), False),
+        ("zkUser=bk&zkPasswordFile=/p&zkEnableSecurity=true", ZkIdentity("bk", "/p"), True),
+        ("zkUser=bk&zkPasswordFile=/p&zkAuthSchemes=Digest,%20sasl", ZkIdentity("bk", "/p", ("digest", "sasl")), False),
+        ("user=me&passwordFile=/q&zkUser=bk&zkPasswordFile=/p", ZkIdentity("bk", "/p"), False),
+        ("zkEnableSecurity=false", None, False),
+    ):
+        expected = ZooKeeperUri(hosts, "/ledgers", None, identity, is_secured)
+        assert parse(f"zk://one?{options}") == expected, options
+
+
+@pytest.mark.rule("N2")
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("zk://one?zkEnableSecurity=true", "needs zkUser and zkPasswordFile"),
+        ("zk://one?zkEnableSecurity=yes&zkUser=a&zkPasswordFile=/p", "zkEnableSecurity is true or false"),
+        ("zk://one?zkUser=a", "given together"),
+        ("zk://one?zkPasswordFile=/p", "given together"),
+        ("zk://one?zkAuthSchemes=digest", "given together"),
+        ("zk://one?zkUser=a&zkPasswordFile=p", "absolute path"),
+        ("zk://one?zkUser=a:b&zkPasswordFile=/p", "zkUser is a name"),
+        ("zk://one?zkUser=a&zkPasswordFile=/p&zkAuthSchemes=kerberos", "Kerberos is not spoken here"),
+        ("zk://one?zkUser=a&zkPasswordFile=/p&zkAuthSchemes=,", "zkAuthSchemes has sasl, digest"),
+        ("sqlite:///m.db?zkUser=a&zkPasswordFile=/p", "no ZooKeeper"),
+        ("memory://m?zkEnableSecurity=true", "no ZooKeeper"),
+    ],
+)
+def test_what_would_show_nothing_in_zookeeper_is_refused(uri: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse(uri)

@@ -1,0 +1,417 @@
+"""To whom nodes of ZooKeeper belong, and who is let in: a real server with users, or with none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from kazoo.security import make_acl, make_digest_acl_credential
+
+import tallystick
+from support.certificates import secret_file
+from support.waiting import until
+from support.zookeeper import missing
+from support.zookeeper_identities import SECRET, USER, SecuredZooKeeper
+from support.zookeeper_stores import session_of
+from tallystick.admin.zk_acl import zk_acl
+from tallystick.bookkeeper.metadata import zk_acls, zk_session
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.layout import ledger_path, own_folder
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.store import Create
+from tallystick.bookkeeper.metadata.zk_acls import Walk
+from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
+from tallystick.errors import MetadataRefused, MetadataUncertain, UsageError
+
+pytestmark = [
+    pytest.mark.zookeeper,
+    pytest.mark.skipif(bool(missing()), reason=f"no ZooKeeper server: {missing()}"),
+]
+
+INFO = BookieInfo.at("127.0.0.1", 3181)
+METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),))
+OPEN = {"world:anyone:31"}
+SASL = f"sasl:{USER}:31"
+NEWER = "a newer secret"
+
+
+def digest(secret: str) -> str:
+    return f"digest:{make_digest_acl_credential(USER, secret)}:31"
+
+
+def serving(folder: Path, users: Mapping[str, str] | None) -> Iterator[SecuredZooKeeper]:
+    made = SecuredZooKeeper.make(folder, users)
+    try:
+        made.server.start()
+        yield made
+    finally:
+        made.server.stop()
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[SecuredZooKeeper]:
+    """Its one user may log in."""
+    yield from serving(tmp_path, {USER: SECRET})
+
+
+@pytest.fixture
+def userless(tmp_path: Path) -> Iterator[SecuredZooKeeper]:
+    """It knows no SASL."""
+    yield from serving(tmp_path, None)
+
+
+@pytest.fixture
+async def drivers() -> AsyncIterator[Drivers]:
+    made = Drivers()
+    yield made
+    for driver in made.opened:
+        await driver.close()
+
+
+class Drivers:
+    def __init__(self) -> None:
+        self.opened: list[ClusterMetadata] = []
+
+    async def open(self, uri: str, *, session_timeout_s: float = 10.0) -> ClusterMetadata:
+        driver = await open_driver(uri, session_timeout_s=session_timeout_s)
+        assert isinstance(driver, ClusterMetadata)
+        self.opened.append(driver)
+        return driver
+
+
+async def filled(driver: ClusterMetadata) -> int:
+    """Make a cluster, and what its programs make in it. Returns a ledger."""
+    await driver.init_cluster()
+    await driver.register("b1", INFO)
+    read_only = await driver.register("b2", INFO)
+    await read_only.set_read_only(True)
+    await driver.store.change(Create(f"{driver.root}/cookies/b1", b"cookie"))
+    ledger = (await driver.create_ledger(METADATA)).value
+    await driver.create_ledger(METADATA, 1 << 40)
+    for path in (
+        "/managed-ledgers/public/default/persistent/s",
+        "/tallystick/going/s/1",
+        f"{own_folder(driver.root)}/x",
+    ):
+        await driver.store.change(Create(path, b""))
+    return ledger
+
+
+async def walked(uri: str, order: str) -> Walk:
+    """Returns what is so after the walk."""
+    now, _ = await zk_acl(uri, order, lambda _: None)
+    return now
+
+
+# -- what is made -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("N4")
+@pytest.mark.parametrize(
+    ("schemes", "secrets", "owners"),
+    [
+        ("sasl", (SECRET,), {SASL}),
+        ("digest", (SECRET,), {digest(SECRET)}),
+        ("digest", (NEWER, SECRET), {digest(NEWER), digest(SECRET)}),
+        ("sasl,digest", (SECRET,), {SASL, digest(SECRET)}),
+    ],
+    ids=["sasl", "digest", "two-secrets", "both"],
+)
+async def test_all_that_is_made_belongs_to_the_identity(
+    secured: SecuredZooKeeper, drivers: Drivers, schemes: str, secrets: tuple[str, ...], owners: set[str]
+) -> None:
+    await filled(await drivers.open(secured.uri(*secrets, schemes=schemes)))
+    acls = secured.acls()
+    assert {frozenset(one) for one in acls.values()} == {frozenset(owners)}
+    assert {f"{secured.root}/available/b1", f"{secured.root}/available/readonly/b2", f"{secured.root}/LAYOUT"} < {*acls}
+    assert {"/tallystick/going/s/1", "/managed-ledgers/public/default/persistent", "/prod/tallystick/ledgers/x"} < {
+        *acls
+    }
+
+
+async def test_without_the_setting_all_is_everybody_s(secured: SecuredZooKeeper, drivers: Drivers) -> None:
+    await filled(await drivers.open(secured.uri(is_secured=False)))
+    assert all(one == OPEN for one in secured.acls().values())
+
+
+async def test_folders_around_the_cluster_stay_everybody_s(secured: SecuredZooKeeper, drivers: Drivers) -> None:
+    driver = await drivers.open(secured.uri())
+    await filled(driver)
+    for path in ("/prod", "/"):
+        listed, _ = await session_of(driver).call("get_acls", path)
+        assert [(one.id.scheme, one.id.id) for one in listed] == [("world", "anyone")], path
+
+
+# -- who is let in ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("N2", "N4")
+async def test_who_shows_nothing_is_refused_by_name(secured: SecuredZooKeeper, drivers: Drivers) -> None:
+    ledger = await filled(await drivers.open(secured.uri()))
+    stranger = await drivers.open(secured.plain)
+    other = await drivers.open(secured.uri(NEWER, file="other", schemes="digest", user="somebody"))
+    for driver in (stranger, other):
+        session = session_of(driver)
+        for refused in (
+            driver.bookies(),
+            driver.read_ledger(ledger),
+            driver.store.get(f"{secured.root}/LAYOUT"),
+            driver.store.get_many([f"{secured.root}/LAYOUT"]),
+            driver.store.children(secured.root),
+            driver.store.change(Create(f"{secured.root}/more/x", b"")),
+            driver.store.change(Create(f"{secured.root}/cookies/x", b"")),
+        ):
+            with pytest.raises(MetadataRefused, match=r"zkUser=NAME&zkPasswordFile=PATH") as caught:
+                async with asyncio.timeout(session.timeout_s / 2):  # it is not asked again
+                    await refused
+            assert not caught.value.retriable and str(caught.value.path).startswith(secured.root)
+
+
+@pytest.mark.rule("N4", "N14")
+async def test_a_ledger_that_may_not_be_read_is_not_deleted(secured: SecuredZooKeeper, drivers: Drivers) -> None:
+    """Its node alone is closed: ZooKeeper deletes it for who may change the folder, and nobody fenced the bookies."""
+    driver = await drivers.open(secured.uri(is_secured=False))
+    ledger = await filled(driver)
+    owner = [make_acl("sasl", USER, all=True)]
+    await session_of(driver).call("set_acls", ledger_path(secured.root, ledger), owner)
+    async with tallystick.connect(secured.plain) as stranger:
+        with pytest.raises(MetadataRefused):
+            await stranger.delete_ledger(ledger)
+    assert (await driver.read_ledger(ledger)).value == METADATA
+
+
+async def test_a_watch_that_was_refused_hears_again_once_the_node_is_given_back(
+    secured: SecuredZooKeeper, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zk_session, "REFUSED_RETRY_S", 0.05)
+    owner = await drivers.open(secured.uri())
+    await filled(owner)
+    stranger = await drivers.open(secured.plain)
+    heard = asyncio.Event()
+    stranger.store.watch_children(f"{secured.root}/available", heard.set)
+    with pytest.raises(MetadataRefused):
+        await stranger.bookies()
+    assert not heard.is_set()
+    await walked(secured.uri(), "clear")
+    async with asyncio.timeout(20):
+        await heard.wait()
+
+
+@pytest.mark.rule("N2", "N10")
+async def test_a_wrong_secret_is_refused_at_once(secured: SecuredZooKeeper) -> None:
+    with pytest.raises(MetadataRefused, match="does not let this user in") as caught:
+        async with asyncio.timeout(10):
+            await open_driver(secured.uri("wrong", "wrong too"), session_timeout_s=30.0)
+    assert "wrong" not in str(caught.value)
+
+
+@pytest.mark.rule("N5")
+async def test_a_server_that_knows_no_users_is_not_believed(userless: SecuredZooKeeper, drivers: Drivers) -> None:
+    with pytest.raises(MetadataRefused, match=r"knows no users.*section Server"):
+        await open_driver(userless.uri())
+    await filled(await drivers.open(userless.uri(schemes="digest")))
+    assert {frozenset(one) for one in userless.acls().values()} == {frozenset({digest(SECRET)})}
+
+
+@pytest.mark.rule("N2", "N9")
+@pytest.mark.parametrize(
+    ("text", "mode", "why"),
+    [("", 0o600, "one secret, or two"), ("a\nb\nc\n", 0o600, "one secret, or two"), ("a", 0o644, "read by everybody")],
+)
+async def test_a_file_that_protects_nothing_is_refused(tmp_path: Path, text: str, mode: int, why: str) -> None:
+    file = secret_file(tmp_path / "password", text, mode)
+    with pytest.raises(UsageError, match=why):
+        await open_driver(f"zk://127.0.0.1:1/ledgers?zkUser=a&zkPasswordFile={file}")
+
+
+# -- a session that goes on -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schemes", ["sasl", "digest"])
+async def test_a_server_that_comes_back_hears_again_who_a_session_is(
+    secured: SecuredZooKeeper, drivers: Drivers, schemes: str
+) -> None:
+    driver = await drivers.open(secured.uri(schemes=schemes), session_timeout_s=30.0)
+    ledger = await filled(driver)
+    secured.server.stop()
+    reading = asyncio.ensure_future(driver.read_ledger(ledger))
+    await asyncio.to_thread(secured.server.start)
+    assert (await reading).value == METADATA
+
+
+async def test_a_connection_that_breaks_in_a_login_is_no_refusal(secured: SecuredZooKeeper, drivers: Drivers) -> None:
+    """kazoo would never connect again."""
+    far_port, broken = secured.server.port, 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal broken
+        there, back = await asyncio.open_connection("127.0.0.1", far_port)
+        if broken < 2:
+            back.write(await _frame(reader))  # the connect
+            writer.write(await _frame(there))
+            await _frame(reader)  # the first token
+            broken += 1
+        else:
+            await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        writer.close()
+        back.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as gate:
+        secured.server.port = gate.sockets[0].getsockname()[1]  # of the URI alone
+        driver = await drivers.open(secured.uri())
+        secured.server.port = far_port
+        await driver.init_cluster()
+        assert broken == 2
+        await driver.close()
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(4)
+    return head + await reader.readexactly(int.from_bytes(head, "big"))
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while data := await source.read(4096):
+        target.write(data)
+
+
+@pytest.mark.rule("N2")
+async def test_a_new_secret_at_the_server_is_taken_from_the_file(secured: SecuredZooKeeper, drivers: Drivers) -> None:
+    """First the file has both, then the server the new one; the nodes stay those of the same id."""
+    driver = await drivers.open(secured.uri(), session_timeout_s=30.0)
+    ledger = await filled(driver)
+    secured.uri(NEWER, SECRET)
+    for secret in (SECRET, NEWER):
+        secured.server.stop()
+        secured.server.know({USER: secret})
+        reading = asyncio.ensure_future(driver.read_ledger(ledger))
+        await asyncio.to_thread(secured.server.start)
+        assert (await reading).value == METADATA
+    assert {frozenset(one) for one in secured.acls().values()} == {frozenset({SASL})}
+
+
+async def test_a_login_that_is_refused_later_is_said_and_tried_again(
+    secured: SecuredZooKeeper, drivers: Drivers
+) -> None:
+    driver = await drivers.open(secured.uri(), session_timeout_s=30.0)
+    ledger = await filled(driver)
+    session = session_of(driver)
+    secured.server.stop()
+    secured.server.know({USER: NEWER})
+    await asyncio.to_thread(secured.server.start)
+    await until(lambda: session.refusal is not None, 30.0)
+    session.timeout_s = 0.2
+    with pytest.raises(MetadataUncertain, match="does not let this user in"):
+        await driver.read_ledger(ledger)
+    session.timeout_s = 30.0
+    reading = asyncio.ensure_future(driver.read_ledger(ledger))
+    secured.uri(NEWER)  # the file is mended
+    assert (await reading).value == METADATA and session.refusal is None
+
+
+# -- walks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("N4")
+@pytest.mark.parametrize("schemes", ["sasl", "digest"])
+async def test_a_cluster_is_given_to_an_identity_and_back(
+    secured: SecuredZooKeeper, drivers: Drivers, schemes: str
+) -> None:
+    driver = await drivers.open(secured.plain)  # it shows nothing, and goes on while all is everybody's
+    ledger = await filled(driver)
+    uri = secured.uri(schemes=schemes)
+    before = await walked(uri, "show")
+    nodes = len(secured.acls())
+    assert (before.nodes, before.differing, before.closed) == (nodes, nodes, 0)
+    assert before.by_acl == {"world:anyone rwcda": nodes} and len(before.first) == zk_acls.MOST_SHOWN
+    after = await walked(uri, "set")
+    assert (after.nodes, after.differing, after.closed, after.first) == (nodes, 0, 0, [])
+    owner = {SASL} if schemes == "sasl" else {digest(SECRET)}
+    assert {frozenset(one) for one in secured.acls().values()} == {frozenset(owner)}
+    with pytest.raises(MetadataRefused):
+        await driver.read_ledger(ledger)
+    closed = await walked(secured.plain, "show")
+    assert closed.nodes == closed.differing == 0 and closed.closed == 4  # nothing below the four is seen
+    assert f"{secured.root}: closed to this identity" in closed.first
+    cleared = await walked(uri, "clear")
+    assert (cleared.nodes, cleared.differing) == (nodes, 0)
+    assert all(one == OPEN for one in secured.acls().values())
+    assert (await driver.read_ledger(ledger)).value == METADATA
+
+
+@pytest.mark.rule("N4")
+async def test_a_new_secret_of_digest_is_granted_before_the_old_one_goes(
+    secured: SecuredZooKeeper, drivers: Drivers
+) -> None:
+    old = await drivers.open(secured.uri(SECRET, file="old", schemes="digest"))
+    ledger = await filled(old)
+    both = secured.uri(NEWER, SECRET, file="both", schemes="digest")
+    assert (await walked(both, "rotate")).differing == 0
+    new_uri = secured.uri(NEWER, file="new", schemes="digest")
+    new, middle = await drivers.open(new_uri), await drivers.open(both)
+    for driver in (old, middle, new):
+        assert (await driver.read_ledger(ledger)).value == METADATA
+    made = (await middle.create_ledger(METADATA)).value  # those who know one secret see it, too
+    for driver in (old, new):
+        assert (await driver.read_ledger(made)).value == METADATA
+    assert (await walked(new_uri, "set")).differing == 0
+    assert {frozenset(one) for one in secured.acls().values()} == {frozenset({digest(NEWER)})}
+    with pytest.raises(MetadataRefused):
+        await old.read_ledger(ledger)
+    assert (await new.read_ledger(ledger)).value == METADATA
+
+
+async def test_a_rotation_leaves_open_what_is_open(secured: SecuredZooKeeper, drivers: Drivers) -> None:
+    await filled(await drivers.open(secured.plain))
+    found = await walked(secured.uri(), "rotate")
+    assert found.differing == 0 and all(one == OPEN for one in secured.acls().values())
+
+
+async def test_a_walk_that_ends_half_way_is_begun_again(
+    secured: SecuredZooKeeper, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = await drivers.open(secured.uri(is_secured=False))
+    await filled(driver)
+    for number in range(60):
+        await driver.create_ledger(METADATA, 10_000 * number + 7)
+    nodes = len(secured.acls())
+    monkeypatch.setattr(zk_acls, "AT_ONCE", 4)
+
+    class Killed(Exception): ...
+
+    def stop(more: int, seen: list[int] = []) -> None:  # noqa: B006  # how many it saw
+        seen.append(more)
+        if len(seen) > 40:
+            raise Killed
+
+    with pytest.raises(Killed):
+        await zk_acl(secured.uri(), "set", stop)
+    done = sum(one == {SASL} for one in secured.acls().values())
+    assert 40 <= done < nodes
+    found = await walked(secured.uri(), "show")
+    assert (found.nodes, found.differing) == (nodes, nodes - done)
+    now, changed = await zk_acl(secured.uri(), "set", lambda _: None)
+    assert changed is not None and changed.changed == nodes - done and now.differing == 0
+
+
+@pytest.mark.rule("N14")
+async def test_nodes_of_somebody_else_are_named_and_left(secured: SecuredZooKeeper, drivers: Drivers) -> None:
+    await filled(await drivers.open(secured.uri()))
+    foreign = secured.uri(NEWER, file="foreign", schemes="digest")
+    before = secured.acls()
+    for order in ("show", "set", "clear", "rotate"):
+        found = await walked(foreign, order)
+        assert found.closed == 4 and found.nodes == 0, order
+    assert secured.acls() == before
+
+
+async def test_a_walk_needs_zookeeper_and_somebody_to_give_to(secured: SecuredZooKeeper) -> None:
+    for uri, order, why in (
+        ("sqlite:///m.db", "show", "the mode of the file and its folder"),
+        (secured.plain, "set", "zkUser=…&zkPasswordFile=…"),
+        (secured.plain, "rotate", "zkUser=…&zkPasswordFile=…"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            await walked(uri, order)
