@@ -96,7 +96,7 @@ def _begin(killer: str, arguments: list[str], folder: str, printed: str, environ
         output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
             os.dup2(file, number)
-        os.environ.update(environment, PYTHONPATH=folder, HYPOTHESIS_PROFILE="killer")
+        os.environ.update(environment, PYTHONPATH=folder, HYPOTHESIS_PROFILE="killer", PATIENCE_S="8")
         sys.path.insert(0, folder)
         import tallystick.errors
 

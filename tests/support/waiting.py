@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable
 from typing import Any
 
+PATIENCE_S = float(os.environ.get("PATIENCE_S", "20"))  # less where a test that waits in vain is what is wanted
 
-async def until(condition: Callable[[], Any], seconds: float = 20.0, *, pause: float = 0.002) -> None:
+
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE_S, *, pause: float = 0.002) -> None:
     """Return when ``condition``, or what it awaits, holds. A costly one takes a longer ``pause``.
 
     Raises AssertionError with the condition's source when it does not hold within ``seconds``.
