@@ -2,7 +2,8 @@
 uncopied.
 
 A slave that does not read costs its socket buffer and the views of one wake, and no more: its link is not written to
-until it has taken what it was sent.
+until it has taken what it was sent. A slave has little to say: of who sends more than that a turn of the loop reads
+``READ_BYTES``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ KNOWN_BYTES = 2 * WAKE_BYTES  # to all slaves that are known, in one turn
 STRANGERS_BYTES = WAKE_BYTES  # to all others
 UNPROVEN_BYTES = 64 * 1024  # to one that acknowledged none of them
 WRITE_HIGH_BYTES = 1024 * 1024
+READ_BYTES = 8 * 1024  # most hellos are shorter, and a thousand reports
 
 
 class HaMaster:
@@ -55,6 +57,7 @@ class HaMaster:
         self._slaves: dict[str, SlaveConnection] = {}  # by name, each slave once
         self._admission: AdmissionCore[SlaveConnection] = AdmissionCore(settings.max_slaves, settings.max_strangers)
         self._known_bytes, self._strangers_bytes = TurnBytes(KNOWN_BYTES), TurnBytes(STRANGERS_BYTES)
+        self.buffer = memoryview(bytearray(READ_BYTES))  # of all links: each takes what came at once
         self._events_once = Once()  # of strangers: by host, what an operator was told
         self._ages = Ages(log.end, self.clock.now())
         self._listener: Listener | None = None
@@ -146,7 +149,7 @@ class HaMaster:
             link.abort(reason)
 
 
-class SlaveConnection(asyncio.Protocol):
+class SlaveConnection(asyncio.BufferedProtocol):
     """The shell of a ``FeedCore``."""
 
     def __init__(self, master: HaMaster) -> None:
@@ -177,9 +180,21 @@ class SlaveConnection(asyncio.Protocol):
         self._alarm.cancel()
         self._master.closed(self, str(error) if error is not None else self._reason)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._master.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._transport.is_closing():
+            return
+        if nbytes == READ_BYTES:  # else a loop reads on as long as more comes
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+        data = bytes(self._master.buffer[:nbytes])
+        self._do(self._feed.received(data, range_of(self._master.log), self._master.clock.now()))
+
+    def _read_on(self) -> None:
         if not self._transport.is_closing():
-            self._do(self._feed.received(data, range_of(self._master.log), self._master.clock.now()))
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         self._paused = True

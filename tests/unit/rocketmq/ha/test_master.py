@@ -10,7 +10,7 @@ import pytest
 from support.ha_log import MemoryLog
 from support.waiting import until
 from tallystick.rocketmq.ha.acks import Settle
-from tallystick.rocketmq.ha.master import STRANGERS_BYTES, UNPROVEN_BYTES, WAKE_BYTES
+from tallystick.rocketmq.ha.master import READ_BYTES, STRANGERS_BYTES, UNPROVEN_BYTES, WAKE_BYTES
 from tallystick.rocketmq.wire.ha import ASK, REPORT
 from tallystick.rocketmq.wire.values import PutStatus
 
@@ -174,6 +174,22 @@ async def test_strangers_share_the_bytes_of_a_turn_and_all_have_their_turns(hous
         await asyncio.sleep(0)
         sent_bytes.append(sum(link._feed.position - 1 for link in links))
     assert max(after - before for before, after in pairwise(sent_bytes)) == STRANGERS_BYTES
+
+
+async def test_of_who_says_much_a_turn_reads_a_little(house: House) -> None:
+    """A loop reads on as long as reads are full: 30 strangers that reported without end were turns of 260 ms of CPU."""
+    master = await house.master(MemoryLog(b"old"), heartbeat_ms=60_000)
+    await house.peer(master.address)
+    (link,) = await _links(master, 1)
+    reports = REPORT.pack(3) * (READ_BYTES // REPORT.size)
+    for size, reads_on in ((READ_BYTES, False), (READ_BYTES - REPORT.size, True)):
+        buffer = link.get_buffer(-1)
+        assert len(buffer) == READ_BYTES
+        buffer[:size] = reports[:size]
+        link.buffer_updated(size)
+        assert link._transport.is_reading() == reads_on and link._feed.acked == (-1 if not reads_on else 3)
+        await asyncio.sleep(0)
+        assert link._transport.is_reading()
 
 
 async def test_a_known_slave_is_fed_though_strangers_have_nothing_left_of_a_turn(house: House) -> None:
