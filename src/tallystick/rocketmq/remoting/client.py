@@ -73,7 +73,7 @@ class RemotingClient:
         self._around = Surroundings(
             self._clock,
             settings,
-            Outbox(),
+            Outbox(self._clock),
             Arena(),
             True,
             self._opened,

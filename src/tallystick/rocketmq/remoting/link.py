@@ -23,17 +23,20 @@ from tallystick.runtime.arena import Arena
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.network import no_delay
 from tallystick.runtime.tls import CONNECTION_BYTES, TlsConnection
+from tallystick.runtime.turn_time import TurnTime
 from tallystick.runtime.unsent_writes import UnsentWrites
 
 _COMMAND_BYTES = 512  # that a queued command takes beside its body: on the wire not quite, in memory about
+FLUSH_S = 0.01  # of one turn of the loop
 _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory hears of it
 
 
 class Outbox:
-    """The links that have something to send: each writes once per loop tick."""
+    """The links that have something to send: each writes once per loop tick, as far as there is time for that."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, clock: Clock) -> None:
+        self._loop, self._clock = asyncio.get_running_loop(), clock
+        self._turn_time = TurnTime.of(self._loop)
         self._links: list[Link] = []
         self._scheduled = False
 
@@ -44,8 +47,10 @@ class Outbox:
             self._loop.call_soon(self._turn)
 
     def flush(self) -> None:
-        """Write now instead of at the end of the tick."""
+        """Write now instead of at the end of the tick: it takes the kernel as long as everything before, for a crowd.
+        Those that there is no time for are the first of the next tick."""
         links, self._links = iter(self._links), []
+        ends_at = self._turn_time.ends(self._clock.now(), FLUSH_S)
         try:
             for link in links:
                 try:
@@ -53,8 +58,10 @@ class Outbox:
                 except Exception as error:
                     link.abort(f"a fault here: {error!r}")  # some of it may have left
                     raise
+                if self._clock.now() >= ends_at:
+                    break
         finally:
-            for link in links:  # those behind it write in the next tick
+            for link in links:
                 self.put(link)
 
     def _turn(self) -> None:

@@ -87,7 +87,7 @@ class RemotingServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; port 0 takes a free one. Returns the host and port. Raises OSError."""
         self._loop = asyncio.get_running_loop()
-        self._outbox, self._arena = Outbox(), Arena()
+        self._outbox, self._arena = Outbox(self._clock), Arena()
         self._turn_time = TurnTime.of(self._loop)
         self._closing = TurnSteps(CLOSE_EACH_TURN)
         self._ended: EndedConnections[Link] = EndedConnections(self._forget, FORGET_EACH_TURN)

@@ -10,8 +10,9 @@ from typing import cast
 
 import pytest
 
+from support.clocks import ManualClock
 from tallystick.rocketmq.remoting import link as module
-from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.link import FLUSH_S, Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, encode, request
@@ -77,7 +78,7 @@ async def link(memory: MemoryCalls) -> Link:
         Surroundings(
             SystemClock(),
             RemotingSettings(),
-            Outbox(),
+            Outbox(SystemClock()),
             Arena(),
             reads_on=False,
             opened=lambda link: None,
@@ -250,3 +251,26 @@ async def test_of_a_peer_that_takes_nothing_no_request_is_taken_until_it_does(li
     heard.clear()
     link.resume_writing()
     assert link.ready and heard == [link] and transport.reads
+
+
+class SlowLink:
+    """Stands for a link whose peer's bytes take the kernel a millisecond."""
+
+    def __init__(self, number: int, clock: ManualClock, written: list[list[int]]) -> None:
+        self._number, self._clock, self._written = number, clock, written
+
+    def flush(self) -> None:
+        self._clock.time += 0.001
+        self._written[-1].append(self._number)
+
+
+async def test_a_crowd_writes_in_several_turns_in_its_order() -> None:
+    clock, written = ManualClock(), list[list[int]]()
+    outbox = Outbox(clock)
+    for number in range(100):
+        outbox.put(cast("Link", SlowLink(number, clock, written)))
+    while sum(map(len, written)) < 100:
+        written.append([])
+        await asyncio.sleep(0)
+    assert [number for turn in written for number in turn] == list(range(100))
+    assert max(map(len, written)) <= FLUSH_S * 1000 + 1
