@@ -2,11 +2,11 @@
 
     python bench/strangers.py [--quick] [--json FILE] [--docs FILE]
 
-A broker, and then a bookie, runs in a process of its own that measures its loop: each turn, from one look at the
-sockets to the next, by the CPU time of its thread. Connections come from 50 hosts at once. One third sends frames of 4
-MiB that never end; one asks for megabytes and takes none of them; one asks for something small again and again, 16
-times at once. Who is closed comes back. An honest client from a host of its own sends (broker) or appends (bookie) one
-message after the other, from before the crowd until after it.
+A broker, and then a bookie, runs in a process of its own that measures its loop: each turn by the CPU time of its
+thread. Connections come from 50 hosts at once. One third sends frames of 4 MiB that never end; one asks for megabytes
+and takes none of them; one asks for something small again and again, 16 times at once. Who is closed comes back. An
+honest client from a host of its own sends (broker) or appends (bookie) one message after the other, from before the
+crowd until after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import contextlib
 import json
 import logging
 import random
-import selectors
 import signal
 import statistics
 import subprocess
@@ -29,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import command
-from machine import anonymous_mb, busy_seconds, cpu_seconds, describe
+import uvloop
+from machine import anonymous_mb, busy_seconds, describe
 from report import grid
 
 import tallystick
@@ -55,28 +55,29 @@ HOSTS = 50
 ASKED = 16  # times at once, by who is busy
 LARGE, LARGE_COUNT = 512 * 1024, 16
 AFTER_S = 3.0
+LOOK_S, LONG_S = 0.001, 0.03
 TOPIC = "Sent"
 ANSWER_S = 30.0
 
 
-class MeasuredSelector(selectors.DefaultSelector):
-    """Of each turn of a loop the CPU time of its thread."""
+class Turns:
+    """Turns of a loop by the CPU time of its thread. It looks each ``LOOK_S``, so a turn that takes longer is measured
+    alone, with up to that of others."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.turns: list[float] = []
-        self._began = time.thread_time()
+        self._loop, self._began = asyncio.get_running_loop(), time.thread_time()
+        self.clear()
+        self._look()
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def clear(self) -> None:
+        self.longest_s, self.long = 0.0, 0
+
+    def _look(self) -> None:
         now = time.thread_time()
-        self.turns.append(now - self._began)
-        self._began = now
-        return super().select(timeout)
-
-    def taken(self) -> list[float]:
-        """All turns since the last call."""
-        turns, self.turns = self.turns, []
-        return turns
+        took, self._began = now - self._began, now
+        self.longest_s = max(self.longest_s, took)
+        self.long += took > LONG_S
+        self._loop.call_later(LOOK_S, self._look)
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,13 @@ class Round:
     connections: int
     seconds: float
     longest_turn_ms: float
-    p999_turn_ms: float
-    turns: int
+    long_turns: int  # above ``LONG_S``
     closed: int  # connections that the server ended, and that came back
     honest_alone_p50_ms: float
     honest_p50_ms: float
     honest_max_ms: float
     honest_count: int
     rss_mb: float  # at most
-    server_cpu: float  # of one core
     load: float  # cores that the whole machine used
 
 
@@ -119,27 +118,27 @@ def metadata_of(folder: str) -> str:
 
 
 def serve(kind: str, folder: str) -> None:
-    """Print the address; then for each line that comes the turns since the one before."""
-    selector = MeasuredSelector()
+    """Print the address; then for each line that comes the longest turn since the one before, and how many were
+    long."""
 
     async def main() -> None:
         outside = this_machine(open_files=raise_limit())
         address = await (serve_broker if kind == "broker" else serve_bookie)(folder, outside)
         Collections(outside.clock).start()  # as in a server's own process
         print(address, flush=True)
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop, ended, measured = asyncio.get_running_loop(), asyncio.Event(), Turns()
 
         def asked() -> None:
             if not sys.stdin.readline():
                 ended.set()
                 return
-            turns = sorted(selector.taken())
-            print(json.dumps([len(turns), turns[-1], turns[int(len(turns) * 0.999)]]), flush=True)
+            print(json.dumps([measured.longest_s, measured.long]), flush=True)
+            measured.clear()
 
         loop.add_reader(sys.stdin, asked)
         await ended.wait()
 
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as a server's own process
         runner.run(main())
 
 
@@ -278,17 +277,17 @@ async def measure(kind: str, connections: int, seconds: float, folder: str) -> R
     assert serving.stdin and serving.stdout
     address = (await serving.stdout.readline()).decode().strip()
 
-    async def turns() -> tuple[int, float, float]:
+    async def turns() -> tuple[float, int]:
         assert serving.stdin and serving.stdout
         serving.stdin.write(b"\n")
-        count, longest, p999 = json.loads(await serving.stdout.readline())
-        return count, longest * 1000, p999 * 1000
+        longest_s, count = json.loads(await serving.stdout.readline())
+        return longest_s * 1000, count
 
     try:
         async with CLIENTS[kind](address, folder) as (work, ledger):
             alone = await timed(work, asyncio.create_task(asyncio.sleep(seconds / 3)))
             await turns()
-            cpu, busy, began = cpu_seconds(serving.pid), busy_seconds(), time.monotonic()
+            busy, began = busy_seconds(), time.monotonic()
             crowd = await asyncio.create_subprocess_exec(
                 *me, "--crowd", kind, address, str(connections), str(ledger), stdout=subprocess.PIPE
             )
@@ -296,17 +295,17 @@ async def measure(kind: str, connections: int, seconds: float, folder: str) -> R
             watching = asyncio.create_task(watch_memory(serving.pid, memory))
             crowded = await timed(work, asyncio.create_task(live_and_end(crowd, seconds)))
             took = time.monotonic() - began
-            count, longest, p999 = await turns()
+            longest, count = await turns()
             assert crowd.stdout
             closed = int(await crowd.stdout.readline())
             watching.cancel()
-            used, machine = (cpu_seconds(serving.pid) - cpu) / took, (busy_seconds() - busy) / took
+            machine = (busy_seconds() - busy) / took
     finally:
         serving.stdin.close()
         await serving.wait()
     return Round(
-        kind, connections, seconds, longest, p999, count, closed, statistics.median(alone) * 1000,
-        statistics.median(crowded) * 1000, max(crowded) * 1000, len(crowded), max(memory), used, machine,
+        kind, connections, seconds, longest, count, closed, statistics.median(alone) * 1000,
+        statistics.median(crowded) * 1000, max(crowded) * 1000, len(crowded), max(memory), machine,
     )  # fmt: skip
 
 
@@ -361,13 +360,12 @@ def all_rounds(quick: bool) -> command.Results:
 TITLES = {
     "connections": "connections",
     "longest_turn_ms": "longest turn, ms",
-    "p999_turn_ms": "p99.9 of turns, ms",
+    "long_turns": "turns above 30 ms",
     "honest_alone_p50_ms": "honest alone p50, ms",
     "honest_p50_ms": "honest p50, ms",
     "honest_max_ms": "honest max, ms",
     "closed": "connections ended",
     "rss_mb": "memory at most, MB",
-    "server_cpu": "server's CPU, cores",
 }
 
 
