@@ -94,6 +94,8 @@ class CursorPlaces:
         if position is None:
             return Place(first)
         if position.ledger not in counts:
+            if position < first and self._list.list.leads_to_first(position):
+                return Place(first)
             if position < first:
                 raise PositionTrimmed(stream=self._list.stream, position=position, first=first)
             following = counts.ledger_after(position.ledger)

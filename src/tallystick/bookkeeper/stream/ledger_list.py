@@ -98,6 +98,14 @@ class StreamList:
         seen. Raises as ``info``."""
         return max(self.trimmed, gone_end(self.info, self._version))
 
+    def leads_to_first(self, position: Position) -> bool:
+        """Returns whether the first ledger is what follows a position before it, as far as the list says: there all was
+        read that left the list, or nothing was stored. Raises as ``info``."""
+        gone = gone_end(self.info, self._version)
+        if gone == EARLIEST or position.batch_index > 0:
+            return False
+        return position.of_entry == gone or (position > gone and position.entry <= 0)
+
     @property
     def is_ended(self) -> bool:
         """Whether this list is of no more use: its stream was deleted (another of its name has another list)."""

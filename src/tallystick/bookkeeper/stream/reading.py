@@ -64,6 +64,8 @@ class Reading:
         listed, ledgers = self._list.at_or_after(start.ledger), self._list.info.ledgers
         if ledgers and start.ledger < ledgers[0].ledger:
             first = Position(ledgers[0].ledger, 0)
+            if self._list.leads_to_first(start):
+                return first
             raise PositionTrimmed(stream=self._list.stream, position=start, first=first)
         if listed is not None and listed.ledger == start.ledger:
             count = count_of(listed)

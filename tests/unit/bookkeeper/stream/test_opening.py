@@ -22,6 +22,7 @@ from tallystick.errors import (
     MetadataUnavailable,
     NoSuchLedger,
     NotEnoughBookies,
+    PositionTrimmed,
     StreamFenced,
     StreamOwned,
     UsageError,
@@ -117,6 +118,27 @@ async def test_a_ledger_without_entries_leaves_the_list_and_is_deleted(cluster: 
         await bk.stream_context.deletions.done()
         assert [each.ledger for each in (await read_list(cluster)).ledgers] == [4] == await ledgers(cluster)
     assert await notes(cluster) == []
+
+
+async def test_a_position_in_a_ledger_that_was_dropped_as_empty_is_before_the_next_one(cluster: SmallCluster) -> None:
+    """Who kept it, in a client that was not there, has missed nothing."""
+    bk = cluster.client()
+    async with bk.open_stream(NAME, settings=RAW):
+        pass
+    async with bk.open_stream(NAME, settings=RAW) as stream:
+        await stream.append(b"x")
+    async with cluster.client(2).read_stream(NAME, entry_format="raw") as reader:
+        assert [bytes(message.data) async for message in reader.read(start=Position(0, 0))] == [b"x"]
+        with pytest.raises(PositionTrimmed):
+            await anext(reader.read(start=Position(0, 1)))
+
+
+async def test_the_last_entry_is_in_the_only_ledger_before_an_empty_one(cluster: SmallCluster) -> None:
+    async with cluster.client().open_stream(NAME, settings=RAW) as stream:
+        await stream.append(b"x")
+        await stream.roll_over()
+        async with cluster.client(2).read_stream(NAME, entry_format="raw") as reader:
+            assert await reader.last_confirmed() == stream.last_confirmed == Position(0, 0)
 
 
 async def test_a_listed_ledger_that_does_not_exist_is_dropped_and_said(cluster: SmallCluster) -> None:
