@@ -121,12 +121,11 @@ class AbsentBookies:
                     await self._look()
                 if due := self._core.due(self._clock.now()):
                     await self._replace(due)
-            except TallyError:  # the metadata service does not answer
-                await asyncio.sleep(RETRY_S)
+            except Exception as error:
+                if not isinstance(error, TallyError):  # a bug of ours: without rounds idle ledgers would be ended
+                    self._events.emit("absent bookies not replaced", reason=repr(error))
+                await asyncio.sleep(RETRY_S)  # the metadata service does not answer
                 self._changed.set()
-            except Exception as error:  # a bug of ours: without rounds idle ledgers would be ended
-                self._events.emit("absent bookies not replaced", reason=repr(error))
-                await asyncio.sleep(RETRY_S)
 
     async def _wait(self) -> None:
         wake_at = self._core.wake_at()

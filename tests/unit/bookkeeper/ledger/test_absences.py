@@ -10,7 +10,7 @@ import pytest
 
 from support.repaired import RepairedCluster
 from tallystick.bookkeeper.ledger import absences as module
-from tallystick.bookkeeper.ledger.absences import AbsenceCore
+from tallystick.bookkeeper.ledger.absences import AbsenceCore, AbsentBookies
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.errors import MetadataUnavailable
 
@@ -204,3 +204,128 @@ async def test_metadata_that_does_not_answer_is_asked_again(cluster: RepairedClu
     await asyncio.sleep(30)
     assert gone not in await ensemble(cluster, writer)
     assert await writer.append(b"more") == 1
+
+
+async def test_a_bookie_that_takes_no_new_entries_is_not_away(cluster: RepairedCluster) -> None:
+    writer = await opened(cluster, cluster.client())
+    before = writer.metadata.ensemble
+    await cluster.set_read_only(before[0])
+    await asyncio.sleep(500)
+    assert await ensemble(cluster, writer) == before
+
+
+async def test_a_bookie_that_goes_before_the_registrations_were_looked_at_is_replaced(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_gone, run = asyncio.Event(), AbsentBookies._run
+
+    async def run_later(absences: AbsentBookies) -> None:
+        await is_gone.wait()
+        await run(absences)
+
+    monkeypatch.setattr(AbsentBookies, "_run", run_later)
+    writer = await opened(cluster, cluster.client())
+    gone = writer.metadata.ensemble[0]
+    await cluster.down(gone)
+    await asyncio.sleep(1)
+    is_gone.set()
+    await asyncio.sleep(250)
+    assert gone not in await ensemble(cluster, writer)
+
+
+async def test_a_writer_that_could_not_ask_is_asked_again(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = cluster.client()
+    writer = await opened(cluster, client)
+    without, failures = client.placement.without, [MetadataUnavailable("no response")]
+
+    async def failing(*arguments: Any, **more: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await without(*arguments, **more)
+
+    monkeypatch.setattr(client.placement, "without", failing)
+    gone = writer.metadata.ensemble[0]
+    await cluster.down(gone)
+    await asyncio.sleep(250)
+    assert not failures and gone not in await ensemble(cluster, writer)
+
+
+@pytest.mark.parametrize("error", [MetadataUnavailable("no response"), RuntimeError("a bug")])
+async def test_registrations_that_could_not_be_looked_at_are_looked_at_again(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    client = cluster.client()
+    writer = await opened(cluster, client)
+    tree, failures = client._absences._tree, [error]
+    recovery_delay = tree.recovery_delay
+
+    async def failing() -> Any:
+        if failures:
+            raise failures.pop()
+        return await recovery_delay()
+
+    monkeypatch.setattr(tree, "recovery_delay", failing)
+    gone = writer.metadata.ensemble[0]
+    await cluster.down(gone)
+    await asyncio.sleep(250)
+    assert not failures and gone not in await ensemble(cluster, writer)
+    reasons = [fields["reason"] for fields in cluster.heard("absent bookies not replaced")]
+    assert reasons == ([repr(error)] if isinstance(error, RuntimeError) else [])
+
+
+async def test_a_bookie_that_is_back_in_the_middle_keeps_its_other_ledgers(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = cluster.client()
+    writers = [await opened(cluster, client, entries=0) for _ in range(60)]
+    concerned = [writer for writer in writers if "b0" in writer.metadata.ensemble]
+    change, is_back = LedgerWriter.replace_absent, list[bool]()
+
+    async def changed(self: LedgerWriter, bookies: Any) -> None:
+        await change(self, bookies)
+        if not is_back:
+            is_back.append(True)
+            await cluster.up("b0")
+        await asyncio.sleep(1)
+
+    monkeypatch.setattr(LedgerWriter, "replace_absent", changed)
+    await cluster.down("b0")
+    await asyncio.sleep(400)
+    kept = [writer for writer in concerned if "b0" in await ensemble(cluster, writer)]
+    assert len(concerned) - len(kept) == module.CHANGED_AT_ONCE < len(concerned)
+
+
+async def test_clients_that_see_a_bookie_go_at_once_begin_one_after_another(cluster: RepairedCluster) -> None:
+    writers = [await opened(cluster, cluster.client(seed)) for seed in range(2, 10)]
+    began = asyncio.get_running_loop().time()
+    gone = await writers_gone(cluster, writers)
+    await asyncio.sleep(GRACE_S / 3 - 1)
+    seconds = dict[int, float]()
+    while len(seconds) < len(gone):
+        await asyncio.sleep(0.5)
+        now = asyncio.get_running_loop().time() - began
+        for writer in gone:
+            if "b0" not in await ensemble(cluster, writer):
+                seconds.setdefault(writer.id, now)
+        assert now < GRACE_S / 3 * (1 + module.SPREAD) + 5
+    assert max(seconds.values()) - min(seconds.values()) > 5
+
+
+async def writers_gone(cluster: RepairedCluster, writers: list[LedgerWriter]) -> list[LedgerWriter]:
+    """Take b0 away. Returns those that have it."""
+    having = [writer for writer in writers if "b0" in await ensemble(cluster, writer)]
+    assert len(having) > 2
+    await cluster.down("b0")
+    return having
+
+
+async def test_what_is_written_without_a_bookie_is_left_to_who_restores_it(cluster: RepairedCluster) -> None:
+    writer = await opened(cluster, cluster.client())
+    spare = next(name for name in cluster.bookies if name not in writer.metadata.ensemble)
+    gone = writer.metadata.ensemble[0]
+    assert writer.has_any([gone]) and not writer.has_any([spare])
+    await cluster.down(spare, gone)
+    await writer.append(b"without")
+    assert writer.missing == (gone,) and not writer.has_any([gone])
