@@ -120,6 +120,27 @@ def test_what_is_made_of_a_long_list_is_what_is_made_of_a_tuple(data: st.DataObj
 
 
 @pytest.mark.usefixtures("all_are_long")
+def test_lists_with_the_same_runs_and_another_end_are_not_the_same() -> None:
+    """An owner stores no list that is what it has."""
+    known = long_list(decode(encode_stream(StreamInfo(ledgers(0, 9)))))
+    longer = joined(known, [StreamLedger(10, has_counts=False)])
+    closed = changed(known, {9: StreamLedger(9, 1, 1, 1)})
+    assert {long_list(StreamInfo(each)).runs for each in (longer, closed)} == {known.runs}
+    assert known == joined(known, []) and known not in (longer, closed) and longer != closed
+    assert changed(known, {9: None}) != known
+
+
+def test_very_many_that_are_joined_become_runs() -> None:
+    for count in (0, 1, RUN_LEDGERS - 1, RUN_LEDGERS, RUN_LEDGERS + 1, 3 * RUN_LEDGERS):
+        for before in (0, 1, RUN_LEDGERS, RUN_LEDGERS + 1):
+            all_of_them = ledgers(0, before + count)[:-1]
+            made = joined(joined((), all_of_them[:before]), all_of_them[before:])
+            assert made == all_of_them
+            runs, tail = (made.runs, made.tail) if isinstance(made, LedgerList) else ((), made)
+            assert {len(run.ledgers) for run in runs} <= {RUN_LEDGERS} and len(tail) <= RUN_LEDGERS
+
+
+@pytest.mark.usefixtures("all_are_long")
 def test_an_index_beyond_a_list_is_an_error() -> None:
     known = decode(encode_stream(StreamInfo(ledgers(0, 9)))).ledgers
     for at in (10, -11):
@@ -154,6 +175,7 @@ def test_very_many_ledgers_are_encoded_and_compressed_in_steps() -> None:
     assert again == info
     assert sum(1 for _ in list_encoding(again)) == runs
     assert sum(1 for _ in list_encoding(again)) == 0
+    assert all(run.deflated is run.deflated for run in long_list(again).runs), "it is compressed once"
 
 
 def test_what_did_not_change_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +227,14 @@ def test_a_list_that_is_out_of_order_is_sorted_as_pulsar_does() -> None:
     assert [each.ledger for each in decode(plain_stream(StreamInfo(tuple(mixed)))).ledgers] == list(range(2_000))
 
 
+def test_runs_that_change_places_are_sorted() -> None:
+    late, early = ledgers(5_000, 5_000 + RUN_LEDGERS)[:-1], ledgers(3_000, 3_000 + RUN_LEDGERS)
+    data = plain_stream(StreamInfo((*late, *early)))
+    assert decode(data).ledgers == (*early, *late)
+    known = long_list(decode(plain_stream(StreamInfo((*early, *late)))))
+    assert decode(data, known).ledgers == (*early, *late)
+
+
 def test_neighbours_that_change_places_are_sorted() -> None:
     first, second, *others = ledgers(0, 2_000)
     info = decode(plain_stream(StreamInfo((second, first, *others))))
@@ -225,6 +255,8 @@ def varint(number: int) -> bytes:
 
 
 PLAIN = plain_stream(StreamInfo(ledgers(0, 2_000)))
+RUN_END = plain_stream(StreamInfo(ledgers(RUN_LEDGERS - 1, RUN_LEDGERS)[:-1]))  # the last ledger of its first run
+NEGATIVE_SIZE = b"\x0a\x11\x08\x00\x10\x01\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01"  # of ledger 0
 RECORD = b"\x0a\x09\x08\x07\x10\x01\x18\x05\x20\x96\x01"  # of ledger 7
 
 
@@ -241,6 +273,8 @@ RECORD = b"\x0a\x09\x08\x07\x10\x01\x18\x05\x20\x96\x01"  # of ledger 7
         PLAIN + b"\x0a\x00",
         b"\x0a\x00" + PLAIN,
         PLAIN[:-1],
+        PLAIN.replace(RUN_END, RUN_END * 2),  # at the end of a run, and behind it
+        NEGATIVE_SIZE + plain_stream(StreamInfo(ledgers(1, 2_000))),
         PLAIN + b"\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  # a negative id
         b"\x0a\x0d\x08\x00\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" + PLAIN,  # and a negative count
     ],
@@ -265,6 +299,7 @@ def test_damaged_bytes(data: bytes) -> None:
         [RECORD[2:].replace(b"\x10\x01", b"\x10\x00")],  # empty
         [RECORD[2:-2] + b"\x00"],  # open
         [RECORD[2:-2] + b"\x80\x00"],  # and that in a byte too many
+        [NEGATIVE_SIZE[2:]],
         [b""],
     ],
 )
