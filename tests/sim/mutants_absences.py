@@ -58,4 +58,22 @@ ABSENCE_MUTANTS = (
         "goes on without them, and one that does not needs none\n            return\n",
         "goes on without them, and one that does not needs none\n            pass\n",
     ),
+    _planted(
+        "a bookie that is read-only is replaced",
+        LEDGER + "absences.py",
+        "dict.fromkeys((*bookies.writable, *bookies.read_only))",
+        "dict.fromkeys(bookies.writable)",
+    ),
+    _planted(
+        "what could not be asked counts as replaced",
+        LEDGER + "absences.py",
+        "                if isinstance(result, BaseException):\n                    raise result\n",
+        "                pass\n",
+    ),
+    _planted(
+        "a look at the registrations that failed is the last one",
+        LEDGER + "absences.py",
+        "                self._changed.set()\n\n    async def _wait",
+        "\n    async def _wait",
+    ),
 )
