@@ -6,21 +6,26 @@ many bytes without it. The newest one always stays.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator
 from itertools import islice
 
 from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
+from tallystick.bookkeeper.wire.ledger_runs import total_size
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId
 
 DEDUPLICATION = "pulsar.dedup"  # a cursor that keeps state, and holds nothing
 
 
-def trimmable(info: StreamInfo, marks: Collection[Position], settings: StreamSettings, now_ms: int) -> list[LedgerId]:
-    """Returns the ledgers to delete, from the first on. ``marks``: how far the durable cursors have acknowledged."""
-    total = 0 if settings.retention_bytes == UNLIMITED else sum(ledger.size for ledger in info.ledgers)
+def trimmable(
+    info: StreamInfo, marks: Collection[Position], settings: StreamSettings, now_ms: int, *, most: int = sys.maxsize
+) -> list[LedgerId]:
+    """Returns the ledgers to delete, from the first on, so many at ``most``. ``marks``: how far the durable cursors
+    have acknowledged."""
+    total = 0 if settings.retention_bytes == UNLIMITED else total_size(info.ledgers)
     before, dropped = 0, list[LedgerId]()
-    for ledger in _unneeded(info, min(marks, default=None)):
+    for ledger in islice(_unneeded(info, min(marks, default=None)), most):
         before += ledger.size
         is_old = settings.retention_s != UNLIMITED and now_ms - ledger.timestamp_ms > settings.retention_s * 1000
         is_much = settings.retention_bytes != UNLIMITED and total - before >= settings.retention_bytes

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tallystick.bookkeeper.metadata.store import Version
+from tallystick.bookkeeper.wire.ledger_runs import total_size
 from tallystick.bookkeeper.wire.stream_values import (
     NO_LEDGER,
     NO_NUMBERS,
@@ -97,7 +98,7 @@ def stream_state(counts: StreamCounts, *, under_replicated: Mapping[LedgerId, bo
     state: Json = {
         "entriesAddedCounter": counts.added,
         "numberOfEntries": sum(each.entries for each in info.ledgers) + counts.confirmed_entries,
-        "totalSize": sum(each.size for each in info.ledgers) + counts.confirmed_size,
+        "totalSize": total_size(info.ledgers) + counts.confirmed_size,
         "currentLedgerEntries": counts.current_entries,
         "currentLedgerSize": counts.current_size,
         "lastLedgerCreatedTimestamp": iso_time(counts.ledger_created_ms),

@@ -73,7 +73,8 @@ async def _droppable(
 ) -> list[LedgerId]:
     """Returns the ledgers that can leave the list now, in one change."""
     marks = await cursor_marks(context, stream, give_way)
-    return trimmable(stored_list.info, marks.values(), settings, context.context.clock.wall_ms())[:MOST_DROPPED]
+    now_ms = context.context.clock.wall_ms()
+    return trimmable(stored_list.info, marks.values(), settings, now_ms, most=MOST_DROPPED)
 
 
 async def cursor_marks(context: StreamContext, stream: str, give_way: GiveWay | None = None) -> dict[str, Position]:

@@ -63,6 +63,11 @@ class PlainLedgers(Sequence[StreamLedger]):
     def entries(self) -> list[int]:
         return list(self._numbers.entries)
 
+    @property
+    def size(self) -> int:
+        """Returns the size of all."""
+        return sum(self._numbers.size)
+
     def __len__(self) -> int:
         return len(self._numbers.ledgerId)
 
@@ -178,6 +183,13 @@ def ids_of(ledgers: Sequence[StreamLedger]) -> Set[LedgerId]:
     for part in parts(ledgers):
         ids.update(part.ids if isinstance(part, PlainLedgers) else map(_LEDGER, part))
     return ids
+
+
+def total_size(ledgers: Sequence[StreamLedger]) -> int:
+    """Returns the size of all."""
+    return sum(
+        part.size if isinstance(part, PlainLedgers) else sum(each.size for each in part) for part in parts(ledgers)
+    )
 
 
 def find(ledgers: Sequence[StreamLedger], ledger: LedgerId) -> StreamLedger | None:

@@ -6,6 +6,8 @@ import pytest
 
 from tallystick.bookkeeper.stream.retention import trimmable
 from tallystick.bookkeeper.stream.settings import StreamSettings
+from tallystick.bookkeeper.wire import ledger_runs
+from tallystick.bookkeeper.wire.ledger_runs import RUN_LEDGERS, joined
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position, StreamInfo, StreamLedger
 
 NOW_MS = 1_000_000
@@ -59,3 +61,21 @@ def test_the_newest_ledger_stays_and_what_is_not_closed_or_elsewhere() -> None:
         info = StreamInfo((*LEDGERS[:2], third, *LEDGERS[3:]))
         assert trimmable(info, [], settings, NOW_MS) == [1, 2]
     assert trimmable(StreamInfo(), [], settings, NOW_MS) == []
+
+
+@pytest.mark.parametrize(("seconds", "size"), [(0, -1), (-1, 0)])
+def test_of_very_many_ledgers_no_more_are_looked_at_than_leave(
+    monkeypatch: pytest.MonkeyPatch, seconds: int, size: int
+) -> None:
+    ledgers = [StreamLedger(n, 10, 100, 1) for n in range(10_000)]
+    info = StreamInfo(joined((), [*ledgers, StreamLedger(10_000, has_counts=False)]))
+    made = list[int]()
+
+    def counting(ledger: int, entries: int, size: int, timestamp_ms: int) -> StreamLedger:
+        made.append(ledger)
+        return StreamLedger(ledger, entries, size, timestamp_ms)
+
+    monkeypatch.setattr(ledger_runs, "StreamLedger", counting)
+    settings = StreamSettings(retention_s=seconds, retention_bytes=size)
+    assert trimmable(info, [], settings, NOW_MS, most=500) == list(range(500))
+    assert len(made) <= RUN_LEDGERS

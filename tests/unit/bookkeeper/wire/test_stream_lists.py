@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire import ledger_runs, stream_lists
 from tallystick.bookkeeper.wire.compression import Compression
-from tallystick.bookkeeper.wire.ledger_runs import RUN_LEDGERS, LedgerList, changed, find, ids_of, joined, unusual
+from tallystick.bookkeeper.wire.ledger_runs import (
+    RUN_LEDGERS,
+    LedgerList,
+    changed,
+    find,
+    ids_of,
+    joined,
+    total_size,
+    unusual,
+)
 from tallystick.bookkeeper.wire.managed_ledgers import decode_stream, encode_stream, plain_stream
 from tallystick.bookkeeper.wire.stream_lists import list_decoding, list_encoding
 from tallystick.bookkeeper.wire.stream_values import Position, StreamInfo, StreamLedger
@@ -105,7 +114,7 @@ def test_what_is_made_of_a_long_list_is_what_is_made_of_a_tuple(data: st.DataObj
         first, last = data.draw(st.integers(-9, 9)), data.draw(st.integers(-9, 9))
         assert known[first:last] == short[first:last]
         ids = [each.ledger for each in short]
-        assert sorted(ids_of(known)) == ids
+        assert sorted(ids_of(known)) == ids and total_size(known) == sum(each.size for each in short)
         for id in range(max(ids, default=0) + 2):
             assert bisect_left(known, id, key=attrgetter("ledger")) == bisect_left(ids, id)
             assert find(known, id) == next((each for each in short if each.ledger == id), None)
