@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, RegisteredBookies
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.registration import auth_offers
-from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
 from tallystick.errors import BookieUnavailable
 
 T = TypeVar("T")
@@ -62,21 +62,29 @@ class BookieDirectory:
 
     async def resolve(self, bookie: BookieId) -> tuple[str, int]:
         """Return host and port. Raises BookieUnavailable for a bookie that is not registered: unknown, never a "no"."""
+        address = (await self._registered(bookie)).address
+        if address is None:
+            raise BookieUnavailable("the bookie is registered without an address", bookie=bookie)
+        return address
+
+    async def offers(self, bookie: BookieId) -> Sequence[str]:
+        """Return by what a bookie lets a client show who it is; nothing if its registration does not say.
+
+        Raises MetadataError; BookieUnavailable if there is no registration: that says nothing, and no bookie is to be
+        taken for one that speaks the weakest alone.
+        """
+        return auth_offers(await self._registered(bookie))
+
+    async def _registered(self, bookie: BookieId) -> BookieInfo:
+        """Raises BookieUnavailable, MetadataError."""
         info = (await self.current()).find(bookie)
         if info is None:
             # It may have come back a moment ago; the news of it can still be under way. Of the others nothing is known
             # to have changed: who asks for them waits for nothing.
             info = (await self._driver.bookies()).find(bookie)
-        address = info.address if info else None
-        if address is None:
+        if info is None:
             raise BookieUnavailable("the bookie is not registered", bookie=bookie)
-        return address
-
-    async def offers(self, bookie: BookieId) -> Sequence[str]:
-        """Return by what a bookie lets a client show who it is; nothing if its registration does not say. Raises
-        MetadataError."""
-        info = (await self.current()).find(bookie)
-        return auth_offers(info)
+        return info
 
     async def identities(self, bookies: Collection[BookieId]) -> Mapping[BookieId, Creation | None]:
         """Return the identities (``bookie_creation``) of these bookies, read since the registrations changed last.

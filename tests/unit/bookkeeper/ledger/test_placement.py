@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Creation
+from tallystick.bookkeeper.wire.registration import AUTH
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NotEnoughBookies
 
@@ -178,6 +180,23 @@ async def test_who_looks_for_a_bookie_that_is_gone_makes_nobody_wait(counted: tu
     driver.may_answer.set()
     with pytest.raises(BookieUnavailable, match="not registered"):
         await looking
+
+
+@pytest.mark.rule("N5")
+async def test_n5_what_a_bookie_takes_that_has_just_come_back_is_read_anew(
+    counted: tuple[Counted, BookieDirectory],
+) -> None:
+    """News of it that are under way make it no bookie that says nothing: it would be shown the weakest."""
+    driver, directory = counted
+    driver.may_answer.set()
+    await directory.current()
+    directory._watch.cancel()
+    await driver.register("c", replace(BookieInfo.at("127.0.0.1", 1), properties={AUTH: "scram-sha-256,sasl"}))
+    assert await directory.resolve("c") == ("127.0.0.1", 1)
+    assert await directory.offers("c") == ("scram-sha-256", "sasl")
+    assert await directory.offers("a") == (), "it is registered, and says nothing"
+    with pytest.raises(BookieUnavailable, match="not registered"):
+        await directory.offers("d")
 
 
 class Held(ClusterMetadata):
