@@ -20,6 +20,7 @@ from sim.mutants_compaction import COMPACTION_MUTANTS
 from sim.mutants_edges import EDGE_MUTANTS
 from sim.mutants_folders import FOLDER_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
+from sim.mutants_handshakes import HANDSHAKE_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_limbo import LIMBO_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
@@ -40,6 +41,7 @@ TIERS = {
     "sim brokers": "brokers",
     "sim cluster": "cluster",
     "sim ha": "ha",
+    "sim handshakes": "handshakes",
     "sim metadata": "metadata",
     "sim repairs": "repairs",
     "sim sinks": "sinks",
@@ -67,6 +69,7 @@ ALL = (
     *FOLDER_MUTANTS,
     *SURPLUS_MUTANTS,
     *ABSENCE_MUTANTS,
+    *HANDSHAKE_MUTANTS,
 )
 
 
@@ -122,4 +125,5 @@ def test_there_are_enough_mutants() -> None:
     assert len(BROKER_SINK_MUTANTS) >= 12
     assert sum(bool(mutant.promise) for mutant in FOLDER_MUTANTS) >= 6
     assert len(V3_MUTANTS) >= 16 and all(mutant.promise for mutant in V3_MUTANTS)
+    assert len(HANDSHAKE_MUTANTS) >= 12 and all(mutant.promise for mutant in HANDSHAKE_MUTANTS)
     assert len({mutant.name for mutant in ALL}) == len(ALL)

@@ -18,6 +18,7 @@ Kind = Literal[
     "repairs",
     "storage",
     "storage-folders",
+    "handshakes",
     "streams",
     "sinks",
     "replication",

@@ -154,6 +154,7 @@ def on(*ensembles: tuple[str, ...]) -> LedgerMetadata:
     return LedgerMetadata(1, 1, 1, tuple(Fragment(10 * at, ensemble) for at, ensemble in enumerate(ensembles)))
 
 
+@pytest.mark.rule("N14")
 async def test_a_bookie_that_holds_nothing_is_forgotten_and_no_other(joined: ClusterMetadata) -> None:
     await joined.create_ledger(on(("b1",)))
     await bookies.forget_bookie(joined, "b0", "op@host")

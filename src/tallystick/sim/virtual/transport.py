@@ -118,6 +118,9 @@ class SimTransport(asyncio.Transport):
     def writelines(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(parts))
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
     def is_reading(self) -> bool:
         return self._is_reading and not self._is_closing
 
