@@ -25,6 +25,7 @@ from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_limbo import LIMBO_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_repair import REPAIR_MUTANTS
+from sim.mutants_restores import INDEX_MUTANTS, RESTORE_MUTANTS
 from sim.mutants_scrub import SCRUB_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
 from sim.mutants_sinks import SINK_MUTANTS
@@ -70,6 +71,8 @@ ALL = (
     *SURPLUS_MUTANTS,
     *ABSENCE_MUTANTS,
     *HANDSHAKE_MUTANTS,
+    *RESTORE_MUTANTS,
+    *INDEX_MUTANTS,
 )
 
 
@@ -125,5 +128,6 @@ def test_there_are_enough_mutants() -> None:
     assert len(BROKER_SINK_MUTANTS) >= 12
     assert sum(bool(mutant.promise) for mutant in FOLDER_MUTANTS) >= 6
     assert len(V3_MUTANTS) >= 16 and all(mutant.promise for mutant in V3_MUTANTS)
+    assert len(RESTORE_MUTANTS) >= 10 and len(INDEX_MUTANTS) >= 10
     assert len(HANDSHAKE_MUTANTS) >= 12 and all(mutant.promise for mutant in HANDSHAKE_MUTANTS)
     assert len({mutant.name for mutant in ALL}) == len(ALL)

@@ -146,6 +146,27 @@ def test_a_frame_that_swallows_the_next_one_leaves_its_ledger_in_doubt() -> None
     assert not {3, 12, 20} & set(store.storage.limbo), "between proven chunks alone"
 
 
+@pytest.mark.parametrize("becomes", ["nonsense", "one of a later ledger"])
+def test_a_damaged_frame_takes_no_entry_of_other_places_with_it(becomes: str) -> None:
+    """What comes in its chunk behind it is not found; all else is read, and checked, as before."""
+    store = filled()
+    log, pieces = load_index(store.disk, store.ledger_dir, 1)
+    piece = next(piece for piece in pieces if piece.ledger == 7)
+    places = [location & ((1 << 40) - 1) for location in piece.locations]
+    at, end = places[50], log.chunk_end(log.chunk_of(places[50]))
+    ids = (900).to_bytes(8, "big") + bytes(8)
+    damage = replaced(at, bytes(4)) if becomes == "nonsense" else replaced(at + 12, ids + ids)
+    change(store, path_of(store, ".log"), damage)
+    change(store, path_of(store, ".index"), flip(-12))
+    for _ in range(2):  # from what was rebuilt, and from the file that was made of it
+        store.restart()
+        assert 7 in store.storage.limbo
+        for ledger, entry, payload in held():
+            if ledger != 7 or not at <= places[entry] < end:
+                assert store.has(ledger, entry, payload), (ledger, entry)
+        assert code_of(store, 7, 50) == LIMBO
+
+
 def test_a_damaged_place_of_an_entry_leaves_no_ledger_in_doubt() -> None:
     store = filled()
     change(store, path_of(store, ".index"), flip(-12))
@@ -206,10 +227,12 @@ def test_a_full_disk_leaves_it_for_the_next_start() -> None:
     require_no_denial(store)
 
 
-def test_a_log_that_nothing_proves_is_refused() -> None:
+@pytest.mark.parametrize("at", [3, 15])
+def test_a_log_that_nothing_proves_is_refused(at: int) -> None:
+    """It begins as no log does, or as another one."""
     store = filled()
     store.disk.unlink(path_of(store, ".index"))
-    change(store, path_of(store, ".log"), flip(3))
+    change(store, path_of(store, ".log"), flip(at))
     with pytest.raises(CorruptRecord, match="an entry log and its index are damaged"):
         store.open()
 

@@ -8,6 +8,7 @@ import pytest
 
 from support.bookies import Home
 from support.collecting import asking, quick, write
+from support.lagging import Lagging
 from support.waiting import until
 from tallystick.bookkeeper.bookie.restore_hold import _runs
 from tallystick.bookkeeper.metadata import restored
@@ -69,6 +70,13 @@ async def test_a_bookie_says_what_it_has_when_it_starts(home: Home, metadata: Cl
     async with home.running():
         await until(lambda: home.heard("collections stand still"))
     assert (await RestoredTree(metadata).surveys())["b0"].missing == ()
+
+
+async def test_a_server_that_lags_hides_no_restore(home: Home, metadata: ClusterMetadata) -> None:
+    await put_back(metadata)
+    assert await RestoredTree(ClusterMetadata(Lagging(home.cluster))).held() == RESTORED
+    await confirm(metadata)
+    assert await RestoredTree(ClusterMetadata(Lagging(home.cluster))).held() is None
 
 
 async def test_what_cannot_be_read_of_a_restore_deletes_nothing(home: Home, metadata: ClusterMetadata) -> None:

@@ -289,6 +289,22 @@ async def test_a_lock_that_was_lost_meanwhile_drops_nothing(three: Three) -> Non
     assert await tree.locks() == {ledger: "another worker"}
 
 
+async def test_metadata_that_is_restored_meanwhile_drops_nothing(three: Three) -> None:
+    ledger = await three.written()
+    await three.move(ledger, "b0")
+    restored = RestoredMetadata(1, 0, ledger + 1, True, (), (), (), (), ())
+
+    class Late(SurplusCopies):
+        async def fence(self, ledgers: Iterable[LedgerId]) -> None:
+            await super().fence(ledgers)
+            await three.driver.store.change(Create(restored_path(three.driver.root), encode(restored)))
+
+    bookie = three.running["b0"]
+    assert bookie.surplus is not None
+    bookie.surplus.__class__ = Late
+    assert await three.round() == 0 and three.has("b0", ledger)
+
+
 async def test_very_much_at_once_waits_over_restarts_and_for_an_operator(three: Three) -> None:
     async with tallystick.connect(three.uri) as bk:
         for _ in range(101):
