@@ -91,8 +91,9 @@ async def filled(driver: ClusterMetadata) -> int:
     ledger = (await driver.create_ledger(METADATA)).value
     await driver.create_ledger(METADATA, 1 << 40)
     for path in (
-        "/managed-ledgers/public/default/persistent/s",
-        "/tallystick/going/s/1",
+        "/prod/managed-ledgers/public/default/persistent/s",
+        "/prod/tallystick/going/s/1",
+        f"/tallystick{driver.root}/lost/1",
         f"{own_folder(driver.root)}/x",
     ):
         await driver.store.change(Create(path, b""))
@@ -126,9 +127,11 @@ async def test_all_that_is_made_belongs_to_the_identity(
     acls = secured.acls()
     assert {frozenset(one) for one in acls.values()} == {frozenset(owners)}
     assert {f"{secured.root}/available/b1", f"{secured.root}/available/readonly/b2", f"{secured.root}/LAYOUT"} < {*acls}
-    assert {"/tallystick/going/s/1", "/managed-ledgers/public/default/persistent", "/prod/tallystick/ledgers/x"} < {
-        *acls
-    }
+    assert {
+        "/prod/tallystick/going/s/1",
+        "/prod/managed-ledgers/public/default/persistent",
+        "/prod/tallystick/ledgers/x",
+    } < {*acls}
 
 
 async def test_without_the_setting_all_is_everybody_s(secured: SecuredZooKeeper, drivers: Drivers) -> None:

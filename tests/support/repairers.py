@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from support.java import Java
+from support.java import SMALL, Java
 from support.peers import Driver, bookie_configuration, tally
 
 GRACE_S = 1
@@ -16,7 +16,13 @@ class Repairer(Driver):
 
     @classmethod
     async def start_original(
-        cls, java: Java, part: str, uri: str, folder: Path, settings: Mapping[str, object] | None = None
+        cls,
+        java: Java,
+        part: str,
+        uri: str,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        flags: tuple[str, ...] = SMALL,
     ) -> Driver:
         """``part``: "auditor" or "worker"."""
         home = folder / f"java-{part}"
@@ -30,7 +36,7 @@ class Repairer(Driver):
             **(settings or {}),
         }
         file.write_text(bookie_configuration(uri, 1, home, values))
-        return await cls._start("java", java.command("RepairPeer", part, str(file)), home, part)
+        return await cls._start("java", java.command("RepairPeer", part, str(file), flags=flags), home, part)
 
     @classmethod
     async def start_ours(cls, uri: str, folder: Path, **settings: object) -> Driver:

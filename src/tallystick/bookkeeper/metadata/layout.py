@@ -81,7 +81,9 @@ def own_folder(root: str) -> str:
 
 def tops(root: str) -> tuple[str, ...]:
     """Returns below which nodes a cluster's are: ledgers, what only our programs keep, and streams."""
-    return tuple(dict.fromkeys((root, own_folder(root), "/tallystick", "/managed-ledgers")))
+    base = root.rpartition("/")[0]
+    mine = (root, f"{base}/tallystick", f"{base}/managed-ledgers")
+    return (*mine, f"/tallystick{root}") if base else mine
 
 
 def folders_of(root: str, path: str) -> Iterator[str]:
