@@ -44,6 +44,7 @@ TURN_S = 0.01
 TURN_BYTES = 8 * 1024 * 1024
 _PULL_BYTES = 1024  # that one takes which waits
 _TAG_BYTES = 16  # for each byte of its expression
+_CHARACTER_BYTES = 4  # of its other texts, which nobody looks at
 _CODE_BYTES = 80  # for each tag that its group's heartbeats said
 
 
@@ -62,7 +63,10 @@ class _Pull:
 
     @property
     def kept_bytes(self) -> int:
-        return _PULL_BYTES + _TAG_BYTES * len(self.header.subscription or "") + _CODE_BYTES * self.codes
+        header = self.header
+        texts = (header.expression_type or "", header.broker or "", header.mark or "")
+        size = _PULL_BYTES + _TAG_BYTES * len(header.subscription or "") + _CODE_BYTES * self.codes
+        return size + _CHARACTER_BYTES * sum(map(len, texts))
 
 
 class Pulls:

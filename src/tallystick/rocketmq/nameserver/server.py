@@ -25,7 +25,7 @@ from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.remoting.slices import SLICE_S, Slices
 from tallystick.rocketmq.remoting.tls import with_tls
-from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.remoting import Command, held_bytes
 from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener
@@ -33,7 +33,7 @@ from tallystick.runtime.outside import Outside
 from tallystick.runtime.turn_steps import TurnSteps
 
 UNREGISTER_EACH_TURN = 200  # brokers of connections that ended: some milliseconds
-_WAITING_BYTES = 1024  # that a request takes beside its body while it is answered
+_WAITING_BYTES = 1024  # that a request takes beside its content while it is answered
 OTHER_FILES = 128  # that are no connections of clients and brokers
 _CODES = frozenset(map(int, RequestCode))
 
@@ -154,7 +154,7 @@ class NameServer:
 
     def _put_off(self, link: Link, command: Command, reply: Reply) -> Callable[[Command | None], None]:
         """Returns a function to call with the response, or None: until then no more is read of the peer."""
-        size = len(command.body) + _WAITING_BYTES
+        size = held_bytes(command) + _WAITING_BYTES
         link.keep(size)
         link.busy(+1)
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.remoting import Command, held_bytes
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.turn_order import TurnOrderCore
 from tallystick.runtime.turn_time import TurnTime
@@ -24,7 +24,7 @@ from tallystick.runtime.turn_time import TurnTime
 TURN_S = 0.01
 FULL_S = 0.05  # how often peers that do not take their responses are looked at, where no other peer waits
 BYTE_S = 2e-9  # that a byte of a request takes later, when its message is stored
-_REQUEST_BYTES = 512  # that a request takes beside its body
+_REQUEST_BYTES = 512  # that a request takes beside its content
 
 
 class Backlog:
@@ -42,7 +42,7 @@ class Backlog:
         self._clock, self._serve, self._begin, self._end = clock, serve, begin, end
         self._loop = asyncio.get_running_loop()
         self._turn_time = TurnTime.of(self._loop)
-        self._late: dict[Link, deque[Command]] = {}
+        self._late: dict[Link, deque[tuple[Command, int]]] = {}  # with the bytes that each takes
         self._order: TurnOrderCore[Link] = TurnOrderCore()  # of these, but for
         self._full: dict[Link, None] = {}  # those whose peers take no responses
         self._handle: asyncio.Handle | None = None
@@ -88,9 +88,10 @@ class Backlog:
         return self._turn_time.ends(self._clock.now(), TURN_S)
 
     def _put_off(self, link: Link, command: Command) -> None:
-        self._late.setdefault(link, deque()).append(command)
+        size = held_bytes(command) + _REQUEST_BYTES
+        self._late.setdefault(link, deque()).append((command, size))
         self._order.add(link, link.host)
-        link.keep(len(command.body) + _REQUEST_BYTES)
+        link.keep(size)
         link.busy(+1)
 
     def _continue_later(self) -> None:
@@ -126,12 +127,12 @@ class Backlog:
     def _serve_next(self, link: Link) -> None:
         """Serve a request of the peer whose turn it is."""
         began, commands = self._clock.cpu(), self._late[link]
-        command = commands.popleft()
+        command, size = commands.popleft()
         if commands and link.alive:
             self._order.add(link, link.host)
         else:
             del self._late[link]
-        link.keep(-len(command.body) - _REQUEST_BYTES)
+        link.keep(-size)
         link.busy(-1)
         if link.alive:
             self._serve(link, command)

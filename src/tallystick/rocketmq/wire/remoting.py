@@ -36,6 +36,10 @@ MAX_HEADER_BYTES = 1024 * 1024
 MAX_LOOSE_BYTES = 64 * 1024
 MAX_FIELDS = 1024  # the largest requests have some thirty
 
+_FIELD_BYTES = 128  # that a field takes in memory, beside its characters
+_CHARACTER_BYTES = 4  # if one of a text is beyond the first 65,536
+_LARGE_HEADER_BYTES = 1024
+
 # Plain numbers and names: an IntFlag, and an enum's attribute, are slow per command.
 _RESPONSE, _ONE_WAY = int(Flag.RESPONSE), int(Flag.ONE_WAY)
 _IN_BINARY = Serialization.BINARY
@@ -84,6 +88,17 @@ class Command(msgspec.Struct, gc=False):
         parts: Sequence[Buffer] = (),
     ) -> Command:
         return Command(code, self.opaque, _RESPONSE, remark, fields, body, parts)
+
+
+def held_bytes(command: Command) -> int:
+    """Returns about how many bytes of memory the content of a command takes that was read: a header may have as many
+    as its sender likes."""
+    size, ext = len(command.body) + _CHARACTER_BYTES * len(command.remark or ""), command.ext
+    if isinstance(ext, Raw):
+        return size + len(memoryview(ext))
+    return size + sum(
+        [_FIELD_BYTES + _CHARACTER_BYTES * (len(name) + len(value)) for name, value in (ext or {}).items()]
+    )
 
 
 def request(
@@ -252,6 +267,8 @@ def _decode(kind: int, header: bytes, body: bytes) -> Command:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             head = _decode_loosely(header)
         ext = None if head.extFields is _ABSENT else head.extFields
+        if isinstance(ext, Raw) and len(header) > _LARGE_HEADER_BYTES:
+            ext = ext.copy()  # else it holds all of the header, whatever that has beside it
         return Command(head.code, head.opaque, head.flag, head.remark, ext, body, (), head.language, head.version)
     if kind == Serialization.BINARY:
         try:

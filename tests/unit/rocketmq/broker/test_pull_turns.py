@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from support.brokers import benched, fill, pull_command
+from support.waiting import until
 from tallystick.rocketmq.broker import pull
 from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import PullFlag
 
 
 def numbered(opaque: int) -> Command:
@@ -83,3 +85,18 @@ async def test_a_connection_whose_pulls_take_long_has_fewer_of_them(
                 broker._requests.received([(link, numbered(opaque))])
         await quick.answer(2029)
         assert read_links.count(link_of_slow) < 20
+
+
+async def test_a_pull_that_waits_counts_with_all_texts_of_its_header(tmp_path: Path) -> None:
+    """Ten thousand of one connection, of a mebibyte that nobody looks at each, counted as a kibibyte each."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        reader = await bench.peer(broker)
+        await fill(reader, 1)
+        memory, flags = broker._server.memory, PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
+        reader.send(pull_command(offset=1, flags=flags, suspend_ms=60_000, broker="x" * 500_000))
+        await until(lambda: memory.kept_bytes > 500_000)
+        reader.send(pull_command(offset=1, flags=flags, suspend_ms=60_000, mark="x" * 500_000))
+        await until(lambda: memory.kept_bytes > 3_000_000)
+        await fill(reader, 1)
+        await until(lambda: memory.kept_bytes < 500_000)

@@ -261,3 +261,13 @@ async def test_when_nothing_waits_any_more_requests_are_served_as_they_come() ->
     await asyncio.sleep(0)
     bench.receive(one, range(4, 5))
     assert bench.of(one) == list(range(5))
+
+
+async def test_a_request_that_waits_counts_with_its_header() -> None:
+    """It may have a mebibyte, and counted as 512 bytes."""
+    bench, one = Bench(), Peer()
+    bench.receive(one, range(8))
+    bench.backlog.received([(cast("Link", one), request(8, {"bname": "x" * 1_000_000}))])
+    assert one.kept > 1_000_000
+    await until(lambda: not len(bench.backlog))
+    assert one.kept == 0

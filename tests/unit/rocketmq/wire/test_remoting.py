@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -21,6 +22,7 @@ from tallystick.rocketmq.wire.remoting import (
     FrameReader,
     encode,
     encode_many,
+    held_bytes,
     request,
 )
 from tallystick.rocketmq.wire.values import Language, RequestCode, Serialization
@@ -313,3 +315,27 @@ def test_a_binary_header_has_a_bounded_number_of_fields() -> None:
         decode(encode(request(10, fields, serialization=Serialization.BINARY)))
     del fields["0"]
     assert decode(encode(request(10, fields, serialization=Serialization.BINARY))).fields == fields
+
+
+def test_of_a_command_the_memory_that_it_holds_is_known() -> None:
+    fields = {"a": "x" * 10_000, "b": "y"}
+    for serialization in Serialization:
+        sent = request(10, fields, b"body", serialization=serialization)
+        sent.remark = "r" * 3000
+        (command,) = FrameReader().take(encode(sent))
+        assert 13_000 < held_bytes(command) < 4 * 13_100 + 300
+        assert command.fields == fields and held_bytes(command) > 13_000
+    assert held_bytes(request(10)) == 0 and held_bytes(request(10, None, b"1234")) == 4
+
+
+def test_a_command_does_not_hold_what_its_header_has_beside_it() -> None:
+    """A member that nobody knows may have a mebibyte."""
+    header = b'{"code":10,"extFields":{"a":"b"},"unknown":"' + bytes(900_000).replace(b"\0", b"x") + b'"}'
+    frame = struct.pack(">II", 4 + len(header), len(header)) + header
+    tracemalloc.start()
+    try:
+        commands = FrameReader().take(frame)
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert commands[0].fields == {"a": "b"}
