@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 
 from support.fake_bookie import FakeBookie
 from support.zookeeper import missing
+from support.zookeeper_identities import SECRET, USER, Drivers, SecuredZooKeeper, serving
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.layout import Manager
@@ -135,3 +136,17 @@ async def driver(uri: str) -> AsyncIterator[ClusterMetadata]:
     await made.init_cluster()
     yield made
     await made.close()
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[SecuredZooKeeper]:
+    """Its one user may log in."""
+    yield from serving(tmp_path, {USER: SECRET})
+
+
+@pytest.fixture
+async def drivers() -> AsyncIterator[Drivers]:
+    made = Drivers()
+    yield made
+    for driver in made.opened:
+        await driver.close()

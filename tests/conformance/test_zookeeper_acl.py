@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kazoo.security import make_acl, make_digest_acl_credential
+from kazoo.security import make_acl
 
 import tallystick
 from support.certificates import secret_file
 from support.waiting import until
 from support.zookeeper import missing
-from support.zookeeper_identities import SECRET, USER, SecuredZooKeeper
+from support.zookeeper_identities import (
+    METADATA,
+    SECRET,
+    USER,
+    Drivers,
+    SecuredZooKeeper,
+    digest,
+    filled,
+    serving,
+    walked,
+)
 from support.zookeeper_stores import session_of
-from tallystick.admin.zk_acl import zk_acl
-from tallystick.bookkeeper.metadata import zk_acls, zk_session
-from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
-from tallystick.bookkeeper.metadata.layout import ledger_path, own_folder
+from tallystick.bookkeeper.metadata import zk_session
+from tallystick.bookkeeper.metadata.layout import ledger_path
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.store import Create
-from tallystick.bookkeeper.metadata.zk_acls import Walk
-from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
 from tallystick.errors import MetadataRefused, MetadataUncertain, UsageError
 
 pytestmark = [
@@ -30,80 +36,15 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"no ZooKeeper server: {missing()}"),
 ]
 
-INFO = BookieInfo.at("127.0.0.1", 3181)
-METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),))
 OPEN = {"world:anyone:31"}
 SASL = f"sasl:{USER}:31"
 NEWER = "a newer secret"
-
-
-def digest(secret: str) -> str:
-    return f"digest:{make_digest_acl_credential(USER, secret)}:31"
-
-
-def serving(folder: Path, users: Mapping[str, str] | None) -> Iterator[SecuredZooKeeper]:
-    made = SecuredZooKeeper.make(folder, users)
-    try:
-        made.server.start()
-        yield made
-    finally:
-        made.server.stop()
-
-
-@pytest.fixture
-def secured(tmp_path: Path) -> Iterator[SecuredZooKeeper]:
-    """Its one user may log in."""
-    yield from serving(tmp_path, {USER: SECRET})
 
 
 @pytest.fixture
 def userless(tmp_path: Path) -> Iterator[SecuredZooKeeper]:
     """It knows no SASL."""
     yield from serving(tmp_path, None)
-
-
-@pytest.fixture
-async def drivers() -> AsyncIterator[Drivers]:
-    made = Drivers()
-    yield made
-    for driver in made.opened:
-        await driver.close()
-
-
-class Drivers:
-    def __init__(self) -> None:
-        self.opened: list[ClusterMetadata] = []
-
-    async def open(self, uri: str, *, session_timeout_s: float = 10.0) -> ClusterMetadata:
-        driver = await open_driver(uri, session_timeout_s=session_timeout_s)
-        assert isinstance(driver, ClusterMetadata)
-        self.opened.append(driver)
-        return driver
-
-
-async def filled(driver: ClusterMetadata) -> int:
-    """Make a cluster, and what its programs make in it. Returns a ledger."""
-    await driver.init_cluster()
-    await driver.register("b1", INFO)
-    read_only = await driver.register("b2", INFO)
-    await read_only.set_read_only(True)
-    await driver.store.change(Create(f"{driver.root}/cookies/b1", b"cookie"))
-    ledger = (await driver.create_ledger(METADATA)).value
-    await driver.create_ledger(METADATA, 1 << 40)
-    for path in (
-        "/prod/managed-ledgers/public/default/persistent/s",
-        "/prod/tallystick/going/s/1",
-        f"/tallystick{driver.root}/lost/1",
-        f"{own_folder(driver.root)}/x",
-    ):
-        await driver.store.change(Create(path, b""))
-    return ledger
-
-
-async def walked(uri: str, order: str) -> Walk:
-    """Returns what is so after the walk."""
-    now, _ = await zk_acl(uri, order, lambda _: None)
-    return now
 
 
 # -- what is made -----------------------------------------------------------------------------------------------------
@@ -312,109 +253,3 @@ async def test_a_login_that_is_refused_later_is_said_and_tried_again(
     reading = asyncio.ensure_future(driver.read_ledger(ledger))
     secured.uri(NEWER)  # the file is mended
     assert (await reading).value == METADATA and session.refusal is None
-
-
-# -- walks ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.rule("N4")
-@pytest.mark.parametrize("schemes", ["sasl", "digest"])
-async def test_a_cluster_is_given_to_an_identity_and_back(
-    secured: SecuredZooKeeper, drivers: Drivers, schemes: str
-) -> None:
-    driver = await drivers.open(secured.plain)  # it shows nothing, and goes on while all is everybody's
-    ledger = await filled(driver)
-    uri = secured.uri(schemes=schemes)
-    before = await walked(uri, "show")
-    nodes = len(secured.acls())
-    assert (before.nodes, before.differing, before.closed) == (nodes, nodes, 0)
-    assert before.by_acl == {"world:anyone rwcda": nodes} and len(before.first) == zk_acls.MOST_SHOWN
-    after = await walked(uri, "set")
-    assert (after.nodes, after.differing, after.closed, after.first) == (nodes, 0, 0, [])
-    owner = {SASL} if schemes == "sasl" else {digest(SECRET)}
-    assert {frozenset(one) for one in secured.acls().values()} == {frozenset(owner)}
-    with pytest.raises(MetadataRefused):
-        await driver.read_ledger(ledger)
-    closed = await walked(secured.plain, "show")
-    assert closed.nodes == closed.differing == 0 and closed.closed == 4  # nothing below the four is seen
-    assert f"{secured.root}: closed to this identity" in closed.first
-    cleared = await walked(uri, "clear")
-    assert (cleared.nodes, cleared.differing) == (nodes, 0)
-    assert all(one == OPEN for one in secured.acls().values())
-    assert (await driver.read_ledger(ledger)).value == METADATA
-
-
-@pytest.mark.rule("N4")
-async def test_a_new_secret_of_digest_is_granted_before_the_old_one_goes(
-    secured: SecuredZooKeeper, drivers: Drivers
-) -> None:
-    old = await drivers.open(secured.uri(SECRET, file="old", schemes="digest"))
-    ledger = await filled(old)
-    both = secured.uri(NEWER, SECRET, file="both", schemes="digest")
-    assert (await walked(both, "rotate")).differing == 0
-    new_uri = secured.uri(NEWER, file="new", schemes="digest")
-    new, middle = await drivers.open(new_uri), await drivers.open(both)
-    for driver in (old, middle, new):
-        assert (await driver.read_ledger(ledger)).value == METADATA
-    made = (await middle.create_ledger(METADATA)).value  # those who know one secret see it, too
-    for driver in (old, new):
-        assert (await driver.read_ledger(made)).value == METADATA
-    assert (await walked(new_uri, "set")).differing == 0
-    assert {frozenset(one) for one in secured.acls().values()} == {frozenset({digest(NEWER)})}
-    with pytest.raises(MetadataRefused):
-        await old.read_ledger(ledger)
-    assert (await new.read_ledger(ledger)).value == METADATA
-
-
-async def test_a_rotation_leaves_open_what_is_open(secured: SecuredZooKeeper, drivers: Drivers) -> None:
-    await filled(await drivers.open(secured.plain))
-    found = await walked(secured.uri(), "rotate")
-    assert found.differing == 0 and all(one == OPEN for one in secured.acls().values())
-
-
-async def test_a_walk_that_ends_half_way_is_begun_again(
-    secured: SecuredZooKeeper, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = await drivers.open(secured.uri(is_secured=False))
-    await filled(driver)
-    for number in range(60):
-        await driver.create_ledger(METADATA, 10_000 * number + 7)
-    nodes = len(secured.acls())
-    monkeypatch.setattr(zk_acls, "AT_ONCE", 4)
-
-    class Killed(Exception): ...
-
-    def stop(more: int, seen: list[int] = []) -> None:  # noqa: B006  # how many it saw
-        seen.append(more)
-        if len(seen) > 40:
-            raise Killed
-
-    with pytest.raises(Killed):
-        await zk_acl(secured.uri(), "set", stop)
-    done = sum(one == {SASL} for one in secured.acls().values())
-    assert 40 <= done < nodes
-    found = await walked(secured.uri(), "show")
-    assert (found.nodes, found.differing) == (nodes, nodes - done)
-    now, changed = await zk_acl(secured.uri(), "set", lambda _: None)
-    assert changed is not None and changed.changed == nodes - done and now.differing == 0
-
-
-@pytest.mark.rule("N14")
-async def test_nodes_of_somebody_else_are_named_and_left(secured: SecuredZooKeeper, drivers: Drivers) -> None:
-    await filled(await drivers.open(secured.uri()))
-    foreign = secured.uri(NEWER, file="foreign", schemes="digest")
-    before = secured.acls()
-    for order in ("show", "set", "clear", "rotate"):
-        found = await walked(foreign, order)
-        assert found.closed == 4 and found.nodes == 0, order
-    assert secured.acls() == before
-
-
-async def test_a_walk_needs_zookeeper_and_somebody_to_give_to(secured: SecuredZooKeeper) -> None:
-    for uri, order, why in (
-        ("sqlite:///m.db", "show", "the mode of the file and its folder"),
-        (secured.plain, "set", "zkUser=…&zkPasswordFile=…"),
-        (secured.plain, "rotate", "zkUser=…&zkPasswordFile=…"),
-    ):
-        with pytest.raises(UsageError, match=why):
-            await walked(uri, order)
