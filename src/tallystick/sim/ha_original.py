@@ -20,7 +20,7 @@ class OriginalNetwork:
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> Listener:
         return await self._network.listen(
-            host, port, lambda: _Deaf(cast("asyncio.Protocol", factory())), serving=serving
+            host, port, lambda: _Deaf(cast("asyncio.BufferedProtocol", factory())), serving=serving
         )
 
     def reserve(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> Reservation:
@@ -30,7 +30,7 @@ class OriginalNetwork:
 class _Deaf(asyncio.Protocol):
     """What an original makes of the first bytes it is sent: a negative first report is as good as none."""
 
-    def __init__(self, protocol: asyncio.Protocol) -> None:
+    def __init__(self, protocol: asyncio.BufferedProtocol) -> None:
         self._protocol = protocol
         self._question: bytes | None = b""  # as far as it came
 
@@ -51,5 +51,9 @@ class _Deaf(asyncio.Protocol):
             data = self._question + data
             self._question = None if len(data) >= REPORT.size else data
             data = data.removeprefix(REPORT.pack(ASK)) if self._question is None else b""
-        if data:
-            self._protocol.data_received(data)
+        while data:
+            buffer = cast("memoryview", self._protocol.get_buffer(len(data)))
+            taken = min(len(buffer), len(data))
+            buffer[:taken] = data[:taken]
+            self._protocol.buffer_updated(taken)
+            data = data[taken:]
