@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tallystick
-from support.appending import Load
+from support.appending import Load, created
 from support.broker_peers import Broker, NameServer
 from support.peers import Bookie
 from support.releases import SINGLE_COPIES, Release
@@ -143,7 +143,7 @@ async def test_a_bookie_that_knows_nothing_of_some_ledgers_does_not_go_back(tmp_
     try:
         await asyncio.gather(*(bookie.start() for bookie in bookies))
         async with tallystick.connect(uri) as bk:
-            writer = await bk.create_ledger(3, write_quorum=3, ack_quorum=2)
+            writer = await created(bk)
             await writer.append(b"on all")
             rejoined.kill()
             for folder in ("journal", "ledgers"):
