@@ -51,9 +51,8 @@ HANDSHAKE_MUTANTS = (
     _planted(
         "a bookie takes whatever nonce the client says",
         WIRE + "digest_md5.py",
-        '        expected = {"nonce": self._nonce, "nc": _NC, "digest-uri": _URI, "realm": REALM}\n',
-        '        self._nonce = given.get("nonce", "")\n'
-        '        expected = {"nc": _NC, "digest-uri": _URI, "realm": REALM}\n',
+        '        expected = {"nonce": self._nonce, ',
+        '        self._nonce = given.get("nonce", "")\n        expected = {',
         "A2",
     ),
     _planted(

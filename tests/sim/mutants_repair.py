@@ -309,8 +309,8 @@ REPAIR_MUTANTS = (
     _planted(
         "a bookie that ledgers name is forgotten",
         "admin/decommission.py",
-        "        if left or is_registered:\n            return",
-        "        if is_registered:\n            return",
+        "        if left or is_registered:\n",
+        "        if is_registered:\n",
         killer=ADMIN,
     ),
     _planted(
