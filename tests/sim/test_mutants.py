@@ -92,7 +92,15 @@ def killers() -> Iterator[Killers]:
     started.close()
 
 
-def killed(mutant: Mutant, compiled: Path, folder: Path, killers: Killers) -> bool:
+@pytest.fixture(scope="session")
+def clean(compiled: Path) -> Iterator[Killers]:
+    """Those that look at the package without a bug."""
+    started = Killers(*(f"tallystick.sim.{tier}" for tier in TIERS.values()), folder=compiled.parent)
+    yield started
+    started.close()
+
+
+def killed(mutant: Mutant, compiled: Path, folder: Path, killers: Killers, clean: Killers) -> bool:
     """Whether the killer fails on a copy of the package that has the bug."""
     package = folder / "tallystick"
     shutil.copytree(compiled, package, copy_function=os.link)
@@ -108,8 +116,8 @@ def killed(mutant: Mutant, compiled: Path, folder: Path, killers: Killers) -> bo
         code, printed = killers.run("schedules", [tier, mutant.promise, *seeds], folder, BOUND_S)
         if code == FOUND:  # by this bug, and not by what any tree does
             seed = printed.split()[-1]
-            clean, said = killers.run("schedules", [tier, "", seed], compiled.parent, BOUND_S)
-            assert clean == 0, f"schedule {seed} of {tier} breaks a promise without a planted bug:\n{said}"
+            clean_code, said = clean.run("schedules", [tier, "", seed], compiled.parent, BOUND_S)
+            assert clean_code == 0, f"schedule {seed} of {tier} breaks a promise without a planted bug:\n{said}"
     else:
         code, printed = killers.run("tests", mutant.killer.split(), folder, BOUND_S)
     assert code in (0, FOUND), f"the killer ended with {code}:\n{printed}"
@@ -117,8 +125,8 @@ def killed(mutant: Mutant, compiled: Path, folder: Path, killers: Killers) -> bo
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
-def test_mutant_is_killed(mutant: Mutant, compiled: Path, tmp_path: Path, killers: Killers) -> None:
-    assert killed(mutant, compiled, tmp_path, killers), f"nothing noticed: {mutant.name}"
+def test_mutant_is_killed(mutant: Mutant, compiled: Path, tmp_path: Path, killers: Killers, clean: Killers) -> None:
+    assert killed(mutant, compiled, tmp_path, killers, clean), f"nothing noticed: {mutant.name}"
 
 
 def test_there_are_enough_mutants() -> None:

@@ -30,10 +30,10 @@ OTHERS = (
 class Killers:
     """Runs one killer at a time."""
 
-    def __init__(self) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
+    def __init__(self, *imported: str, folder: Path | None = None) -> None:
+        """``imported``: modules of the copy of our package in ``folder``, for killers that look at that alone."""
+        command = [sys.executable, "-P", __file__, *([str(folder), *imported] if folder is not None else [])]
+        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
     def run(self, killer: str, arguments: list[str], folder: Path, seconds: float) -> tuple[int, str]:
         """The exit code of ``schedules`` or ``tests`` (below), and what it printed; the package is in ``folder``.
@@ -76,10 +76,14 @@ def tests(*words: str) -> int:
     return {pytest.ExitCode.OK: 0, pytest.ExitCode.TESTS_FAILED: FOUND}.get(pytest.ExitCode(code), 10 + code)
 
 
-def _serve() -> None:
+def _serve(folder: str = "", *imported: str) -> None:
     for name in OTHERS:
         importlib.import_module(name)
     assert "tallystick" not in sys.modules, "killers would look at this one"
+    if folder:
+        sys.path.insert(0, folder)
+    for name in imported:
+        importlib.import_module(name)
     gc.freeze()
     for line in sys.stdin:
         job = json.loads(line)
@@ -120,4 +124,4 @@ def _end(child: int, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(*sys.argv[1:])
