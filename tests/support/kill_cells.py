@@ -59,11 +59,11 @@ class Cell:
 
 
 def _cells() -> list[Cell]:
-    cells = [Cell(moment, FAIL, RETRIES, goes_on=True, in_ci=moment == WROTE) for moment in TASK]
+    cells = [Cell(moment, FAIL, RETRIES, goes_on=True) for moment in TASK]
     cells += [Cell(moment, DIE, RETRIES, goes_on=True, in_ci=moment == WRITES) for moment in TASK]
     cells += [Cell(moment, DIE, LOCAL) for moment in TASK]
     cells += [Cell(moment, HANG, LOCAL, goes_on=True) for moment in (*TASK, *COMMIT, PLANS)]
-    cells += [Cell(moment, DRIVER, in_ci=moment == WROTE) for moment in (*TASK, PLANS)]
+    cells += [Cell(moment, DRIVER) for moment in (*TASK, PLANS)]
     cells += [Cell(moment, DRIVER, in_ci=moment in (SPLICES, SPLICED)) for moment in COMMIT]
     cells += [Cell(moment, DRIVER, few=True) for moment in COMMIT]
     cells += [Cell(moment, DIE, in_ci=moment == SPLICED) for moment in (*COMMIT, PLANS)]
