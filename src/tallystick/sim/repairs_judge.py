@@ -97,12 +97,13 @@ class RepairJudge(ClusterJudge):
                 self.fail("R5", f"{bookie} dropped entries of ledger {book.id}, and lets its old writer in")
 
     def surplus(self) -> list[tuple[BookieId, LedgerId]]:
-        """Return who has entries of closed ledgers that name others, which have all; for some time that is right."""
-        storages = self.storages()
+        """Return who has entries of closed ledgers that name others, which have all; for some time that is right. Where
+        another ledger had the id before they may be that one's, and the bookie cannot always tell."""
+        storages, used_again = self.storages(), {book.id for book in self._replaced}
         return [
             (bookie, book.id)
             for book in self.books.values()
-            if not book.deleted and book.metadata.is_closed and self._is_whole(book)
+            if not book.deleted and book.metadata.is_closed and book.id not in used_again and self._is_whole(book)
             for bookie, storage in storages.items()
             if storage.last_entry(book.id) >= 0 and not _names(book.metadata, bookie)
         ]
