@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.fresh_seeds import fresh_seeds
 from support.repeats import fingerprints
 from tallystick.sim import series, sinks
 
@@ -23,7 +24,7 @@ def test_promises_hold_in_fresh_schedules() -> None:
         return outcome
 
     print(f"seeds from {first}; one again: tally sim replay SEED --kind sinks")
-    summary = series.run_many(run, range(first, first + 80))
+    summary = series.run_many(run, fresh_seeds(first, 80, met, MET))
     assert [(outcome.seed, outcome.violation) for outcome in summary.failures] == []
     assert summary.promise_count > 800, "the schedules commit too little to prove anything"
     assert met == set(MET), "the schedules miss what they are for"
