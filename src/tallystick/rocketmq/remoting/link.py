@@ -27,7 +27,7 @@ from tallystick.runtime.turn_time import TurnTime
 from tallystick.runtime.unsent_writes import UnsentWrites
 
 _COMMAND_BYTES = 512  # that a queued command takes beside its body: on the wire not quite, in memory about
-FLUSH_S = 0.01  # of one turn of the loop
+FLUSH_S = 0.005  # of one turn of the loop
 _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory hears of it
 
 
