@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
+from support.between import carried, listening_between
 from support.ports import free_port
 from support.waiting import until
 from support.zookeeper import ZooKeeperServer, missing, running
@@ -141,27 +143,24 @@ async def test_a_killed_server_that_comes_back_costs_nothing(tmp_path: Path) -> 
 
 async def test_a_server_that_accepts_and_never_answers_does_not_cost_the_session(zookeeper: str) -> None:
     host, _, port = zookeeper.rpartition(":")
-    connections: list[asyncio.StreamWriter] = []
+    ends = asyncio.Event()
+    visits = 0
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.append(writer)
-        if len(connections) > 1:  # the first one waits for an answer for ever
-            there, back = await asyncio.open_connection(host, int(port))
-            connections.append(back)
-            await asyncio.gather(_copy(reader, back), _copy(there, writer))
+    async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal visits
+        visits += 1
+        if visits == 1:  # it waits for an answer for ever
+            await ends.wait()
+            return
+        there, back = await asyncio.open_connection(host, int(port))
+        with contextlib.closing(back):
+            await carried((reader, back), (there, writer))
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as starting:
-        address = f"127.0.0.1:{starting.sockets[0].getsockname()[1]}"
-        driver = await open_driver(f"zk://{address}/ledgers", session_timeout_s=6.0)
-        assert len(connections) == 3
+    async with listening_between(visit) as gate:
+        driver = await open_driver(f"zk://127.0.0.1:{gate}/ledgers", session_timeout_s=6.0)
+        assert visits == 2
         await driver.close()
-        for connection in connections:
-            connection.close()
-
-
-async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    while data := await source.read(4096):
-        target.write(data)
+        ends.set()
 
 
 async def test_a_service_that_does_not_answer_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from kazoo.security import make_acl
 
 import tallystick
+from support.between import carried, listening_between
 from support.certificates import secret_file
 from support.waiting import until
 from support.zookeeper import missing
@@ -189,21 +191,19 @@ async def test_a_connection_that_breaks_in_a_login_is_no_refusal(secured: Secure
     """kazoo would never connect again."""
     far_port, broken = secured.server.port, 0
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal broken
         there, back = await asyncio.open_connection("127.0.0.1", far_port)
-        if broken < 2:
+        with contextlib.closing(back):
+            if broken == 2:
+                await carried((reader, back), (there, writer))
+                return
             back.write(await _frame(reader))  # the connect
             writer.write(await _frame(there))
             await _frame(reader)  # the first token
             broken += 1
-        else:
-            await asyncio.gather(_copy(reader, back), _copy(there, writer))
-        writer.close()
-        back.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as gate:
-        secured.server.port = gate.sockets[0].getsockname()[1]  # of the URI alone
+    async with listening_between(visit) as secured.server.port:  # of the URI alone
         driver = await drivers.open(secured.uri())
         secured.server.port = far_port
         await driver.init_cluster()
@@ -214,11 +214,6 @@ async def test_a_connection_that_breaks_in_a_login_is_no_refusal(secured: Secure
 async def _frame(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readexactly(4)
     return head + await reader.readexactly(int.from_bytes(head, "big"))
-
-
-async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    while data := await source.read(4096):
-        target.write(data)
 
 
 @pytest.mark.rule("N2")

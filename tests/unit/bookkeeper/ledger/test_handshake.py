@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tallystick
+from support.between import listening_between
 from support.bookies import Home
 from support.certificates import copy_files, secret_file
 from support.keyed import OLD_SECRET, SECRET, USER, KeyFiles
@@ -220,27 +221,19 @@ async def test_n5_scram_goes_before_digest_md5(home: Home, keys: KeyFiles, monke
     assert set(spoken) == {"scram-sha-256"}
 
 
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
 @asynccontextmanager
 async def liar(*answers: bytes) -> AsyncIterator[tuple[str, int]]:
     """A server that answers each read of its socket with the next of these, and then nothing."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in answers:
             if not await reader.read(4096):
                 break
             writer.write(answer)
         await reader.read()
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        host, port = server.sockets[0].getsockname()
-        yield str(host), int(port)
-    finally:
-        server.close()
+    async with listening_between(visit) as port:
+        yield "127.0.0.1", port
 
 
 def starts_tls(number: int = 1, code: Code = Code.OK) -> bytes:
