@@ -40,6 +40,7 @@ KEYS = Part(
         "lostBookieRecoveryDelay": Key("grace_s", keyfile.number),
         "openLedgerRereplicationGracePeriod": milliseconds("open_grace_s"),
         "auditorPeriodicBookieCheckInterval": Key("audit_every_s", keyfile.number),
+        "auditLedgersPerSecond": Key("audit_ledgers_per_s", keyfile.number),
         "closedLedgerCheckInterval": milliseconds("close_check_s"),
         "auditSampleEntries": Key("sample_entries", keyfile.integer),
         "rereplicationEntryBatchSize": Key("batch_entries", keyfile.integer),

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from support.repaired import RepairedCluster, flipped
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.findings import FindingTree
+from tallystick.bookkeeper.metadata.store import Znode
+from tallystick.bookkeeper.repair import copy_audit
 from tallystick.bookkeeper.repair.copy_check import CopyCheck
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v3 import EntryListRequest
+from tallystick.errors import MetadataUnavailable
 
 DAY_S = 10_000.0  # a virtual loop ends after a real one
 
@@ -113,6 +118,91 @@ async def test_all_ledgers_are_looked_at_once_a_day_whoever_is_the_auditor(clust
         (ledgers[1], ["missing"])
     ]
     await cluster.require_whole(ledgers[1])
+
+
+async def test_all_ledgers_are_looked_at_slowly_and_what_is_closed_meanwhile_soon(cluster: RepairedCluster) -> None:
+    old = [await cluster.written(2) for _ in range(40)]
+    cluster.repair(audit_ledgers_per_s=0.1, close_check_s=10.0)
+    await asyncio.sleep(100)
+    new = await cluster.written(10)
+    del cluster.bookies[(await cluster.metadata(new)).ensemble[0]].entries[new, 0]
+    await asyncio.sleep(60)
+    assert [event["ledger"] for event in cluster.heard("copies at fault")] == [new]
+    assert cluster.heard("copies audited") == []
+    await asyncio.sleep(400)
+    assert [event["ledgers"] for event in cluster.heard("copies audited")] == [len(old)]
+
+
+async def test_all_ledgers_are_looked_at_in_a_quarter_of_the_time_until_the_next_look(cluster: RepairedCluster) -> None:
+    ledgers = [await cluster.written(2) for _ in range(40)]
+    cluster.repair(audit_ledgers_per_s=0.001, audit_every_s=DAY_S, close_check_s=10.0)
+    await asyncio.sleep(DAY_S / 4 + 100)
+    assert [event["ledgers"] for event in cluster.heard("copies audited")] == [len(ledgers)]
+
+
+async def test_a_look_goes_on_where_a_fault_ended_it(cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy_audit, "AT_ONCE", 2)
+    old = [await cluster.written(1, ensemble=3, write_quorum=3) for _ in range(6)]
+    bookie = (await cluster.metadata(old[0])).ensemble[0]
+    before, failing = asked_lists(cluster, bookie), FailingReads(monkeypatch, most=2)
+    cluster.repair(close_check_s=10.0)
+    failing.next = [old[4]] * 2  # for what is closed now, and for all
+    await asyncio.sleep(100)
+    assert "audit put off" in [event.kind for event in cluster.events] and failing.next == []
+    assert [event["ledgers"] for event in cluster.heard("copies audited")] == [len(old)]
+    assert asked_lists(cluster, bookie) - before == len(old), "each ledger once"
+
+
+async def test_what_was_closed_is_looked_at_after_a_fault(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.repair(close_check_s=10.0)
+    await asyncio.sleep(100)
+    failing = FailingReads(monkeypatch)
+    client = cluster.client()
+    writers = [await client.create_ledger(3, write_quorum=3, ack_quorum=2) for _ in range(2)]
+    for writer in writers:
+        await writer.append(b"one")
+    await asyncio.sleep(100)
+    late = await cluster.written(1, ensemble=3, write_quorum=3)
+    for writer in writers:
+        await writer.close()
+    ledgers = [*(writer.id for writer in writers), late]
+    for ledger in ledgers:
+        del cluster.bookies[(await cluster.metadata(ledger)).ensemble[0]].entries[ledger, 0]
+    failing.next = list(ledgers)
+    await asyncio.sleep(200)
+    assert failing.next == []
+    assert sorted(event["ledger"] for event in cluster.heard("copies at fault")) == ledgers
+
+
+async def test_a_ledger_that_is_deleted_meanwhile_has_no_fault(cluster: RepairedCluster) -> None:
+    old = [await cluster.written(1) for _ in range(20)]
+    cluster.repair(audit_ledgers_per_s=0.1, close_check_s=10.0)
+    await asyncio.sleep(50)
+    await cluster.client().delete_ledger(old[-1])
+    for bookie in cluster.bookies.values():
+        bookie.entries.pop((old[-1], 0), None)
+    await asyncio.sleep(400)
+    assert len(cluster.heard("copies audited")) == 1 and cluster.heard("copies at fault") == []
+
+
+class FailingReads:
+    """Reads of these ledgers' metadata fail, once for each time that one is named."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int = copy_audit.AT_ONCE) -> None:
+        """A read of more than ``most`` ledgers is somebody else's."""
+        self.next = list[int]()
+        read = ClusterMetadata.read_ledgers
+
+        async def fails(driver: ClusterMetadata, ledgers: Sequence[int]) -> Mapping[int, Znode]:
+            met = [ledger for ledger in self.next if ledger in ledgers]
+            if met and len(ledgers) <= most:
+                self.next.remove(met[0])
+                raise MetadataUnavailable("away")
+            return await read(driver, ledgers)
+
+        monkeypatch.setattr(ClusterMetadata, "read_ledgers", fails)
 
 
 async def test_the_ledgers_of_a_bookie_that_is_back_are_looked_at(cluster: RepairedCluster) -> None:
