@@ -134,7 +134,8 @@ class RepairLife(ClusterLife):
         host.retired = True
         host.kill()
         deadline = self._loop.time() + REPAIR_S
-        while left := self._judge.repairable(host.id):  # until it is made good, or late
+        others = [other.id for other in self._bookies if not other.retired]
+        while left := self._judge.repairable(host.id, others):  # until it is made good, or late
             if self._loop.time() > deadline:
                 self._judge.fail("R3", f"ledgers {left} still name {host.id}, and others have all that it had")
             await asyncio.sleep(0.5)

@@ -9,7 +9,7 @@ appends nothing replaces a bookie that is gone. P3 is left: of a closed ledger n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tallystick.bookkeeper.wire.codes import Code
@@ -71,9 +71,9 @@ class RepairJudge(ClusterJudge):
         ledgers = [book.metadata for book in self.books.values() if not book.deleted]
         return {bookie: None for each in ledgers for fragment in each.fragments for bookie in fragment.bookies}
 
-    def repairable(self, bookie: BookieId) -> list[LedgerId]:
-        """Return the closed ledgers that name a bookie that is gone, though others have all that it had. One is open
-        still whose writer was never told that it made it."""
+    def repairable(self, bookie: BookieId, targets: Collection[BookieId]) -> list[LedgerId]:
+        """Return the closed ledgers that name a bookie that is gone, though others have all that it had, and one of the
+        ``targets`` may take it. One is open still whose writer was never told that it made it."""
         return [
             book.id
             for book in self.books.values()
@@ -81,6 +81,7 @@ class RepairJudge(ClusterJudge):
             and book.metadata.is_closed
             and _names(book.metadata, bookie)
             and self._others_have_all(book, bookie)
+            and _may_take(book.metadata, bookie, targets)
         ]
 
     def shed(self, bookie: BookieId, ledgers: Sequence[LedgerId]) -> None:
@@ -126,6 +127,13 @@ class RepairJudge(ClusterJudge):
 
 def _names(metadata: LedgerMetadata, bookie: BookieId) -> bool:
     return any(bookie in fragment.bookies for fragment in metadata.fragments)
+
+
+def _may_take(metadata: LedgerMetadata, lost: BookieId, targets: Collection[BookieId]) -> bool:
+    """Return whether each fragment that names the lost one has a place to go to: neither is it in it, nor may it have
+    an older ledger of this id."""
+    may = {*targets} - {*metadata.avoided}
+    return all(may - {*fragment.bookies} for fragment in metadata.fragments if lost in fragment.bookies)
 
 
 def _stripe(metadata: LedgerMetadata, slot: int, first: EntryId, last: EntryId) -> list[EntryId]:
