@@ -78,7 +78,8 @@ class BrokersLife:
         self._names = NameServerHost(self._world)
         self._brokers = [BrokerHost(self._world, number) for number in range(1 + len(plan.slave_syncs))]
         self._judge.nodes = self._brokers
-        for host in (self._names, *self._brokers):
+        self._names.boot()
+        for host in self._brokers:
             host.boot()
         fabric.faults = plan.links
         watching = asyncio.create_task(self._watch())

@@ -21,7 +21,7 @@ from tallystick.sim.brokers_judge import BrokersJudge
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.disk import PLENTY
 from tallystick.sim.ha_disk import RecordDisk
-from tallystick.sim.hosts import ClientHost, Host, JudgedWorld
+from tallystick.sim.hosts import ClientHost, Host, JudgedWorld, World
 from tallystick.sim.virtual.process import Process
 
 NAME, PORT = "b", 10911  # of all brokers
@@ -66,20 +66,21 @@ STORE = StoreSettings(
 BrokersWorld = JudgedWorld[BrokersJudge, BrokersPlan]
 
 
-class NameServerHost(Host[BrokersWorld]):
+class NameServerHost(Host[World]):
     """A machine with a name server, which stores nothing: brokers register there again."""
 
-    def __init__(self, world: BrokersWorld) -> None:
+    def __init__(self, world: World, *, users_file: str = "") -> None:
+        """``users_file``: whose signatures it asks for; empty: it asks for none."""
         super().__init__(world, "names", NAMES_ADDRESS)
         self._server: NameServer | None = None  # that answers
+        self._settings = NameServerSettings(bind_host=NAMES_ADDRESS, port=NAMES_PORT, users_file=users_file)
 
     @property
     def answers(self) -> bool:
         return self._server is not None
 
     async def _run(self, process: Process) -> None:
-        settings = NameServerSettings(bind_host=NAMES_ADDRESS, port=NAMES_PORT)
-        server = NameServer(settings, self._outside(process))
+        server = NameServer(self._settings, self._outside(process))
         await server.start()
         self._server = server
 

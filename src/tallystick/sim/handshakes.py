@@ -14,13 +14,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tallystick.sim.brokers_hosts import NameServerHost
 from tallystick.sim.chaos import Chaos
 from tallystick.sim.cluster_metadata import MetadataFaults, MetadataService
 from tallystick.sim.handshakes_hosts import (
     KeyedBookieHost,
     KeyedBrokerHost,
     KeyedClientHost,
-    KeyedNameServerHost,
     KeyedWorld,
     SenderHost,
     ServedHost,
@@ -103,7 +103,11 @@ class HandshakeLife:
             )
             clients, senders = self._clients(world)
             self._bookies = [KeyedBookieHost(world, number, 1e9) for number in range(BOOKIES)]
-            servers: list[Host[Any]] = [*self._bookies, KeyedNameServerHost(world), KeyedBrokerHost(world)]
+            servers: list[Host[Any]] = [
+                *self._bookies,
+                NameServerHost(world, users_file=world.keys.names_file),
+                KeyedBrokerHost(world),
+            ]
             for server in servers:
                 server.boot()
             while not all(server.answers for server in servers):  # noqa: ASYNC110  # as an operator looks

@@ -20,8 +20,6 @@ from tallystick.rocketmq.broker.access.settings import AccessSettings
 from tallystick.rocketmq.broker.broker import Broker, start_broker
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.client.client import RocketMQ
-from tallystick.rocketmq.nameserver.server import NameServer
-from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.security import BrokerSecurity
 from tallystick.rocketmq.wire.signature import Credentials
 from tallystick.rocketmq.wire.values import TopicConfig
@@ -80,35 +78,6 @@ class KeyedBookieHost(BookieHost):
         keys, plan = self._world.keys, self._world.plan
         security = SecuritySettings(mechanisms=plan.offered, users_file=keys.users_file)
         return replace(super()._settings, security=security)
-
-
-class KeyedNameServerHost(Host[KeyedWorld]):
-    """A machine with a name server that asks for signatures."""
-
-    def __init__(self, world: KeyedWorld) -> None:
-        super().__init__(world, "names", brokers.NAMES_ADDRESS)
-        self._server: NameServer | None = None
-
-    @property
-    def answers(self) -> bool:
-        return self._server is not None
-
-    async def _run(self, process: Process) -> None:
-        settings = NameServerSettings(
-            bind_host=self.address, port=brokers.NAMES_PORT, users_file=self._world.keys.names_file
-        )
-        server = NameServer(settings, self._outside(process))
-        await server.start()
-        self._server = server
-
-    async def _stop(self) -> None:
-        server, self._server = self._server, None
-        assert server is not None, "only one that answers is asked to stop"
-        await server.close()
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._server = None
 
 
 class KeyedBrokerHost(Host[KeyedWorld]):
