@@ -21,15 +21,13 @@ from pathlib import Path
 import command
 from machine import describe
 from report import grid
+from sends import send_request
 
 from tallystick.rocketmq.broker.broker import start_broker
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.wire.headers import SendHeader
-from tallystick.rocketmq.wire.remoting import request
-from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.machine import this_machine
 
 MIB = 1024 * 1024
@@ -53,23 +51,12 @@ class Round:
 
 async def send_all(client: RemotingClient, address: str, window: int, seconds: float) -> tuple[list[float], float]:
     """The latencies of all sends, and how long they took altogether."""
-    header = SendHeader(
-        producer_group="P",
-        topic=TOPIC,
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        sys_flag=0,
-        born_timestamp=1,
-        flag=0,
-        properties="WAIT\x01true\x02",
-    )
     took: list[float] = []
     began = time.perf_counter()
 
     async def send() -> None:
         while (start := time.perf_counter()) - began < seconds:
-            message = request(RequestCode.SEND_MESSAGE_V2, header.to_letters(), BODY)
+            message = send_request(BODY, TOPIC)
             answer = await client.ask(address, message, ANSWER_S)
             assert answer.code == 0, answer.remark
             took.append(time.perf_counter() - start)

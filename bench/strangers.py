@@ -31,6 +31,7 @@ import command
 import uvloop
 from machine import anonymous_mb, busy_seconds, describe
 from report import grid
+from sends import send_request
 
 import tallystick
 from tallystick.admin.cluster import init
@@ -42,7 +43,7 @@ from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.wire.headers import PullHeader, SendHeader
+from tallystick.rocketmq.wire.headers import PullHeader
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode
 from tallystick.runtime.garbage import Collections
@@ -198,21 +199,6 @@ class Crowd:
         if self._kind == "broker":
             return encode(send_request(b"small", "Crowd"))
         return v2.ReadFrame(self._ledger, LARGE_COUNT, None, v2.RequestFlag(0), 2).encode()
-
-
-def send_request(body: bytes, topic: str) -> Command:
-    header = SendHeader(
-        producer_group="P",
-        topic=topic,
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        sys_flag=0,
-        born_timestamp=1,
-        flag=0,
-        properties="WAIT\x01true\x02",
-    )
-    return request(RequestCode.SEND_MESSAGE_V2, header.to_letters(), body)
 
 
 def pull_request(offset: int) -> Command:

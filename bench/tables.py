@@ -23,6 +23,7 @@ from pathlib import Path
 import command
 from machine import describe
 from report import grid
+from sends import send_request
 
 from tallystick.rocketmq.broker.broker import Broker, start_broker
 from tallystick.rocketmq.broker.settings import BrokerSettings
@@ -30,7 +31,7 @@ from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.headers import CreateTopicHeader, SendHeader
+from tallystick.rocketmq.wire.headers import CreateTopicHeader
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import ConsumerGroup, GroupConfig, Heartbeat, RequestCode, TopicConfig
 from tallystick.runtime.machine import this_machine
@@ -132,20 +133,9 @@ class Watch:
             self.longest = max(self.longest, time.perf_counter() - due_at)
 
     async def _send(self) -> None:
-        header = SendHeader(
-            producer_group="P",
-            topic=TOPIC,
-            default_topic="TBW102",
-            default_topic_queue_nums=4,
-            queue_id=0,
-            sys_flag=0,
-            born_timestamp=1,
-            flag=0,
-            properties="WAIT\x01true\x02",
-        )
         while True:
             start = time.perf_counter()
-            message = request(RequestCode.SEND_MESSAGE_V2, header.to_letters(), b"body")
+            message = send_request(b"body", TOPIC)
             answer = await self._client.ask(self._address, message, ANSWER_S)
             assert answer.code == 0, answer.remark
             self.sends.append(time.perf_counter() - start)
