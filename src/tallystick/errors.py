@@ -167,7 +167,7 @@ class BrokerUnavailable(Unavailable):
     """No broker takes, or has, the messages of this topic or queue now."""
 
     queue: Any = None  # a ``MessageQueue``
-    asked: Sequence[str] | None = None  # the processes of the queue's broker set, where none of them responded
+    brokers: Sequence[str] | None = None  # the processes of the queue's broker set, where none of them responded
 
 
 class BookieUnavailable(Unavailable):

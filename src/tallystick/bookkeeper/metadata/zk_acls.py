@@ -87,7 +87,7 @@ class AclWalk:
     def __init__(self, session: ZkSession, own: Acls, count: Callable[[int], None]) -> None:
         self._session, self._own, self._count = session, own, count
 
-    def _wanted(self, order: Order, acls: Acls) -> Acls:
+    def _acls_after(self, order: Order, acls: Acls) -> Acls:
         if order is Order.CLEAR or (order is Order.SHOW and not self._own):
             return _OPEN
         if order is Order.ROTATE:
@@ -130,11 +130,11 @@ class AclWalk:
             try:
                 listed, stat = await self._session.call("get_acls", path)
                 acls = frozenset(listed)
-                wanted = self._wanted(order, acls)
-                if change and acls != wanted:
-                    await self._session.call("set_acls", path, [*wanted], version=stat.aversion)
+                after = self._acls_after(order, acls)
+                if change and acls != after:
+                    await self._session.call("set_acls", path, [*after], version=stat.aversion)
                     found.changed += 1
-                    acls = wanted
+                    acls = after
             except NoNodeError:  # deleted meanwhile
                 return False
             except BadVersionError:  # somebody else changed it meanwhile: look again
@@ -143,7 +143,7 @@ class AclWalk:
         self._count(1)
         found.nodes += 1
         found.by_acl[shown(acls)] += 1
-        if acls != wanted:
+        if acls != after:
             found.differing += 1
             found.note(path, shown(acls))
         return True

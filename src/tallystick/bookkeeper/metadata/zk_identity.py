@@ -50,10 +50,10 @@ class ZkIdentity:
     def secrets(self) -> tuple[str, ...]:
         """Read the file: the newest secret first. Raises UsageError, which names the file."""
         lines = [line.strip() for line in secret_text(self.password_file).splitlines()]
-        found = tuple(dict.fromkeys(line for line in lines if line))
-        if not 0 < len(found) <= MOST_SECRETS:
+        secrets = tuple(dict.fromkeys(line for line in lines if line))
+        if not 0 < len(secrets) <= MOST_SECRETS:
             raise UsageError("zkPasswordFile has one secret, or two in two lines", path=self.password_file)
-        return found
+        return secrets
 
     def ids(self, secrets: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         """Returns scheme and id of all that a session with these secrets is."""

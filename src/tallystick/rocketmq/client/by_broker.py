@@ -41,6 +41,6 @@ async def ask_broker_of(queues: Sequence[MessageQueue], ask: BrokerCall) -> list
                 failures.append(result)
             elif isinstance(result, BaseException):
                 raise result
-        if any(isinstance(failure, BrokerUnavailable) and failure.asked is not None for failure in failures):
+        if any(isinstance(failure, BrokerUnavailable) and failure.brokers is not None for failure in failures):
             break
     return failures

@@ -70,7 +70,7 @@ async def _ask(context: BrokerContext, queue: MessageQueue, code: RequestCode, h
     """Do as ``ask_broker``. Returns the response with its sender."""
     topic = await context.routes.find(queue.topic)
     addresses = dict(topic.addresses.get(queue.broker, {}))
-    asked = list(addresses.values())
+    brokers = list(addresses.values())
     failure: TallyError | None = None
     while addresses:
         address = context.brokers.choose(addresses, MASTER_ID, context.clock.now())
@@ -88,7 +88,7 @@ async def _ask(context: BrokerContext, queue: MessageQueue, code: RequestCode, h
             context.brokers.responded(address)
             return _Response(response, addresses.get(MASTER_ID) == address, connection)
     context.routes.refresh_soon(queue.topic)
-    raise BrokerUnavailable("no broker of this queue answers", queue=queue, asked=asked) from failure
+    raise BrokerUnavailable("no broker of this queue answers", queue=queue, brokers=brokers) from failure
 
 
 async def start_group_offset(context: BrokerContext, group: str, queue: MessageQueue, start: str | int) -> GroupOffset:

@@ -26,7 +26,7 @@ async def test_of_a_broker_that_does_not_answer_no_more_is_asked() -> None:
     async def ask(queue: MessageQueue) -> None:
         asked.append(queue)
         if queue.broker == "silent":
-            raise BrokerUnavailable("nobody", asked=["h:1"])
+            raise BrokerUnavailable("nobody", brokers=["h:1"])
 
     failures = await ask_brokers([*queues("silent", 3 * AT_ONCE), *queues("well", 3 * AT_ONCE)], ask)
     assert [type(failure) for failure in failures] == [BrokerUnavailable] * AT_ONCE

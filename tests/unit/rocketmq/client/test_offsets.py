@@ -33,7 +33,7 @@ async def test_that_no_process_of_a_broker_answers_is_told_apart(cluster: FakeCl
     fake.react[COMMIT] = lambda link, command: None
     with pytest.raises(BrokerUnavailable) as raised:
         await offsets.commit(mq._context, "g", QUEUE, 3)
-    assert raised.type is BrokerUnavailable and raised.value.asked == [fake.address]
+    assert raised.type is BrokerUnavailable and raised.value.brokers == [fake.address]
 
 
 @pytest.mark.rule("H13")
