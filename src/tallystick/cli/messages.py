@@ -59,54 +59,82 @@ class MessageSelection:
 
 async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet: bool, json: bool) -> bool:
     """Send ``bodies``, or the lines of stdin when there are none; whether each is as safe as its broker can make it."""
-    settings, statuses = BrokerClientSettings(send_timeout_s=SEND_S), Counter[SendStatus]()
+    settings, sending = BrokerClientSettings(send_timeout_s=SEND_S), Sending(template, quiet=quiet, json=json)
     async with telling_no_brokers(servers), tallystick.topics(servers, settings=settings) as mq:
         producer = mq.producer(template.group)
         with output.progress("messages", is_shown=quiet) as count:
             batches = _batch_of(bodies) if bodies else lines(sys.stdin.fileno(), settings.max_message_bytes)
             try:
-                await _send_all(producer, template, batches, statuses, count, quiet=quiet, json=json)
+                async for some in batches:
+                    count(await sending.send(producer, some))
             except BaseException:
-                if statuses:
-                    print(_summary(statuses), file=sys.stderr)
+                if sending.has_effect:
+                    print(sending.summary, file=sys.stderr)
                 raise
-    print(_summary(statuses), file=sys.stderr)
-    return statuses.keys() <= {SendStatus.SEND_OK}
+    print(sending.summary, file=sys.stderr)
+    return sending.statuses.keys() <= {SendStatus.SEND_OK}
 
 
-async def _send_all(
-    producer: Producer,
-    template: Template,
-    batches: AsyncIterator[list[bytes]],
-    statuses: Counter[SendStatus],
-    count: Callable[[int], None],
-    *,
-    quiet: bool,
-    json: bool,
-) -> None:
-    before = 0
-    async for some in batches:
-        sends = (
-            producer.send(template.topic, body, tags=template.tags, keys=template.keys, properties=template.properties)
-            for body in some
-        )
-        results = await asyncio.gather(*sends, return_exceptions=True)
-        stored_results = [result for result in results if isinstance(result, SendResult)]
-        statuses.update(result.status for result in stored_results)
-        count(len(stored_results))
-        if not quiet:
-            _print_places(stored_results, json=json)
-        for number, result in enumerate(results, 1):
-            if isinstance(result, BaseException):
-                raise _send_error(result, before + number, statuses)
-        before += len(results)
+class Sending:
+    """The messages of one command: which are stored, and how safely, and which may be stored or not."""
 
+    def __init__(self, template: Template, *, quiet: bool, json: bool) -> None:
+        self.statuses = Counter[SendStatus]()
+        self._template, self._quiet, self._json = template, quiet, json
+        self._taken = self._doubtful = 0
 
-def _send_error(error: BaseException, number: int, statuses: Counter[SendStatus]) -> BaseException:
-    """Why message ``number`` was not sent. Once others were, wrong usage is a failure: something was done."""
-    if not statuses:
-        return error
-    return TallyError(f"message {number} was not sent: {error}") if isinstance(error, UsageError) else error
+    @property
+    def has_effect(self) -> bool:
+        """Whether anything is stored, or may be."""
+        return bool(self.statuses or self._doubtful)
+
+    @property
+    def summary(self) -> str:
+        stored = f"{output.quantity(self.statuses.total(), 'message', 'messages')} sent"
+        late = [f"{count} {status.name}" for status, count in self.statuses.items() if status is not SendStatus.SEND_OK]
+        doubtful = [f"{self._doubtful} in doubt: stored or not"] if self._doubtful else []
+        return ", ".join([stored, *late, *doubtful])
+
+    async def send(self, producer: Producer, bodies: Sequence[bytes]) -> int:
+        """Send messages, and wait for all. Returns how many these are. Raises why the first of the others is not sent;
+        cancelled it takes note of what is sent, too."""
+        said = self._template
+        sends = [
+            asyncio.ensure_future(
+                producer.send(said.topic, body, tags=said.tags, keys=said.keys, properties=said.properties)
+            )
+            for body in bodies
+        ]
+        try:
+            await asyncio.gather(*sends, return_exceptions=True)  # cancelled it cancels each, and waits for all
+        finally:
+            failures = self._settle(sends)
+        for number, error in failures:
+            raise self._send_error(error, number)
+        return len(sends)
+
+    def _settle(self, sends: Sequence[asyncio.Future[SendResult]]) -> list[tuple[int, BaseException]]:
+        """Take note of what came of each. Returns the numbers, from 1, of those that failed, and why."""
+        stored_results, failures = list[SendResult](), list[tuple[int, BaseException]]()
+        for number, send in enumerate(sends, self._taken + 1):
+            if not send.done() or send.cancelled():
+                self._doubtful += 1
+            elif error := send.exception():
+                failures.append((number, error))
+                self._doubtful += isinstance(error, TallyError) and error.ambiguous
+            else:
+                stored_results.append(send.result())
+        self._taken += len(sends)
+        self.statuses.update(result.status for result in stored_results)
+        if not self._quiet:
+            _print_places(stored_results, json=self._json)
+        return failures
+
+    def _send_error(self, error: BaseException, number: int) -> BaseException:
+        """Why message ``number`` was not sent. Once others were, wrong usage is a failure: something was done."""
+        if not self.statuses:
+            return error
+        return TallyError(f"message {number} was not sent: {error}") if isinstance(error, UsageError) else error
 
 
 async def _batch_of(bodies: Sequence[str]) -> AsyncIterator[list[bytes]]:
@@ -123,11 +151,6 @@ def _print_places(results: Sequence[SendResult], *, json: bool) -> None:
             late = "" if result.status is SendStatus.SEND_OK else f"\t{result.status.name}"
             print(f"{_place(result.queue, result.queue_offset)}{late}")
     sys.stdout.flush()
-
-
-def _summary(statuses: Counter[SendStatus]) -> str:
-    late = [f"{count} {status.name}" for status, count in statuses.items() if status is not SendStatus.SEND_OK]
-    return f"{output.quantity(statuses.total(), 'message', 'messages')} sent" + "".join(f", {one}" for one in late)
 
 
 def _place(queue: MessageQueue, offset: int) -> str:

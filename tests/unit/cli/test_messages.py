@@ -7,15 +7,20 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 from support.fake_brokers import FakeBroker, FakeCluster
+from support.waiting import until
 from tallystick import cli
+from tallystick.cli.messages import Sending, Template
+from tallystick.rocketmq.client.producer import Producer
+from tallystick.rocketmq.client.sending import SendResult, SendStatus
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire.headers import SendResponse
-from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 from tallystick.runtime.machine import this_machine
 
 
@@ -163,6 +168,34 @@ def test_what_was_stored_before_a_failure_is_told(beside: Beside, capsys: pytest
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2
     assert "not this one" in printed.err
+
+
+class HalfAnswered:
+    """Stands for a producer whose broker answers every message but those that are slow."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    async def send(self, topic: str, body: bytes, **given: object) -> SendResult:
+        self.sent += 1
+        if body == b"slow":
+            await asyncio.Event().wait()
+        return SendResult(SendStatus.SEND_OK, "id", "id", MessageQueue(topic, "b", 0), self.sent)
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+async def test_an_interrupt_says_what_is_sent_and_how_many_may_be(
+    capsys: pytest.CaptureFixture[str], quiet: bool
+) -> None:
+    producer, sending = HalfAnswered(), Sending(Template("T", None, (), {}, "g"), quiet=quiet, json=False)
+    assert not sending.has_effect
+    task = asyncio.create_task(sending.send(cast(Producer, producer), [b"one", b"slow", b"two", b"slow"]))
+    await until(lambda: producer.sent == 4)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sending.has_effect and sending.summary == "2 messages sent, 2 in doubt: stored or not"
+    assert capsys.readouterr().out == ("" if quiet else "b:0:1\nb:0:3\n")
 
 
 def test_a_topic_that_is_not_there_is_told_in_one_line(beside: Beside, capsys: pytest.CaptureFixture[str]) -> None:
