@@ -26,7 +26,7 @@ from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.lost_runs import lost_of, runs_of_lost
 from tallystick.bookkeeper.wire.registration import LIMBO
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
-from tallystick.errors import MetadataUnavailable
+from tallystick.errors import MetadataUnavailable, Unavailable
 from tallystick.runtime.pace import Pace
 
 WHOLE = "has all of it"
@@ -253,10 +253,16 @@ async def switch(uri: str, *, enabled: bool) -> bool:
         return await (tree.enable() if enabled else tree.disable())
 
 
-async def order_audit(uri: str) -> None:
-    """Have the auditor take every bookie that is gone for lost, and look through all ledgers. Raises MetadataError."""
+async def order_audit(uri: str) -> bool:
+    """Have the auditor take every bookie that is gone for lost, and look through all ledgers. Returns whether repair is
+    enabled: else that happens when it is. Raises Unavailable where nobody is the auditor, as who is elected later takes
+    no notice of older orders; MetadataError."""
     async with metadata(uri) as driver:
+        await driver.sync()
         tree = Underreplication(driver)
         await tree.prepare()
+        if await tree.auditor() is None:
+            raise Unavailable("no auditor runs, and one that starts later would not know of the order")
         delay = await tree.recovery_delay()
         await tree.set_recovery_delay(round(RepairSettings().grace_s) if delay is None else delay.value)
+        return await tree.is_enabled()

@@ -66,17 +66,23 @@ def audit(
 ) -> None:
     """Make the auditor look through all ledgers; every bookie that is gone is lost at once.
 
+    Fails where no auditor runs.
+
     Example: `tally autorecovery audit --now`
     """
     import asyncio
 
     from tallystick.admin import repair
-    from tallystick.errors import UsageError
+    from tallystick.errors import Unavailable, UsageError
 
     if not now:
         raise UsageError("bookies that are gone are taken for lost at once: say so with --now")
-    asyncio.run(repair.order_audit(service.resolve()))
-    print("ordered: the auditor marks the ledgers of every bookie that is gone, within seconds")
+    try:
+        is_enabled = asyncio.run(repair.order_audit(service.resolve()))
+    except Unavailable as error:
+        raise Unavailable(f"{error.message}: start one with `tally autorecovery run`") from error
+    when = "within seconds" if is_enabled else "once repair is enabled: tally autorecovery enable"
+    print(f"ordered: the auditor marks the ledgers of every bookie that is gone, {when}")
 
 
 @app.command

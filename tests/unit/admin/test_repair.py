@@ -104,12 +104,22 @@ async def test_an_audit_names_ledgers_of_bookies_that_are_gone(cluster: Repaired
 
 async def test_an_order_is_the_delay_written_anew(cluster: RepairedCluster) -> None:
     uri = f"memory://{cluster.name}"
-    await repair.order_audit(uri)
+    await cluster.tree.vote("an auditor")
+    assert await repair.order_audit(uri)
     first = await cluster.tree.recovery_delay()
-    await repair.order_audit(uri)
+    await cluster.tree.disable()
+    assert not await repair.order_audit(uri)
     second = await cluster.tree.recovery_delay()
     assert first is not None and second is not None
     assert first.value == second.value == 600 and second.version == first.version + 1
+
+
+async def test_an_order_that_no_auditor_would_take_is_refused(cluster: RepairedCluster) -> None:
+    vote = await cluster.tree.vote("an auditor")
+    await cluster.tree.withdraw(vote)
+    with pytest.raises(Unavailable, match="no auditor runs"):
+        await repair.order_audit(f"memory://{cluster.name}")
+    assert await cluster.tree.recovery_delay() is None
 
 
 async def test_a_dead_bookie_is_decommissioned_at_once(cluster: RepairedCluster) -> None:
