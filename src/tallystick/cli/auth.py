@@ -40,6 +40,7 @@ def status(
 
 
 _ANYBODY = "anybody"
+_ASKS_NOBODY = "it asks nobody who he is"
 _NOBODY: dict[str, Any] = {"host": None, "identity": None, "came": 0, "old_secret": 0, "refused": 0}
 
 
@@ -70,7 +71,7 @@ def _bookie_rows(bookie: BookieAuthentication) -> list[dict[str, Any]]:
             ),
         }
         for row in bookie.rows
-    ] or [{**common, **_NOBODY, "amiss": bookie.problem or ""}]
+    ] or [{**common, **_NOBODY, "amiss": bookie.problem or (_ASKS_NOBODY if takes == _ANYBODY else "")}]
 
 
 def _broker_rows(broker: BrokerAuthentication) -> list[dict[str, Any]]:
@@ -82,7 +83,7 @@ def _broker_rows(broker: BrokerAuthentication) -> list[dict[str, Any]]:
     return [
         {**common, **_of_peer(peer.host, peer.identity, peer.came, peer.old_secret, peer.refused)}
         for peer in info.peers
-    ] or [{**common, **_NOBODY, "amiss": ""}]
+    ] or [{**common, **_NOBODY, "amiss": _ASKS_NOBODY if takes == _ANYBODY else ""}]
 
 
 def _of_peer(

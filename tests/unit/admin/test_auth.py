@@ -12,7 +12,7 @@ import pytest
 
 from support.bookies import SMALL, Peer
 from support.keyed import OLD_SECRET, SECRET, USER, KeyFiles, show
-from tallystick.admin.auth import authentication
+from tallystick.admin.auth import BookieAuthentication, authentication
 from tallystick.bookkeeper.bookie.bookie import start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.security import SecuritySettings
@@ -21,6 +21,7 @@ from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest_md5 import DigestClient
 from tallystick.cli import NOT_WELL, main
+from tallystick.cli.auth import _bookie_rows
 from tallystick.runtime.machine import this_machine
 
 pytestmark = pytest.mark.real_time
@@ -70,6 +71,13 @@ async def test_a_page_that_is_reached_from_elsewhere_does_not_say_who_came(tmp_p
         assert "on loopback" in str(found.problem)
     finally:
         await bookie.stop()
+
+
+def test_a_bookie_that_asks_nobody_is_amiss_though_nobody_came() -> None:
+    (row,) = _bookie_rows(BookieAuthentication("b0", (), tls=False))
+    assert (row["takes"], row["amiss"]) == ("anybody", "it asks nobody who he is")
+    (row,) = _bookie_rows(BookieAuthentication("b0", ("scram-sha-256",), tls=True))
+    assert (row["takes"], row["amiss"]) == ("scram-sha-256", "")
 
 
 def test_the_command_says_what_is_amiss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -241,7 +241,7 @@ async def test_the_command_shows_who_comes_to_brokers_without_a_key(
 
         await cluster.roll(AccessSettings(), TlsSettings())
         code, shown = await status()
-        assert code == NOT_WELL and "anybody" in shown
+        assert code == NOT_WELL and "anybody" in shown and "it asks nobody who he is" in shown
         await cluster.roll(BOTH, TlsSettings())
         assert (await status())[0] == 0  # nobody came without a key yet
         peer: Peer = await bench.peer(cluster.running["b1"])
