@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import CONFIG, NUMBER, SERVICE, Config, Json, MetadataOption
+from tallystick.cli.options import CONFIG, NUMBER, PATH, SERVICE, Config, Json, MetadataOption
 
 if TYPE_CHECKING:
     from tallystick.admin.bookies import BookieDetails, BookieStatus
@@ -154,10 +154,10 @@ def _folder(room: FolderRoom) -> dict[str, Any]:
 
 @app.command
 def check(
-    folder: Annotated[str, Parameter(help="Its ledger folders, as ledgerDirectories names them.")],
+    folder: Annotated[str, PATH, Parameter(help="Its ledger folders, as ledgerDirectories names them.")],
     /,
     *,
-    journal: Annotated[str | None, Parameter(help="Its journal folders, where those are others.")] = None,
+    journal: Annotated[str | None, PATH, Parameter(help="Its journal folders, where those are others.")] = None,
     json: Json = False,
 ) -> int:
     """Look for damage in the folders of a bookie that is down, entry by entry; nothing is written.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import CONFIG, Config, Json
+from tallystick.cli.options import CONFIG, PATH, Config, Json
 
 app = App(name="broker", help="Run a broker, a master or a slave; the users of one.")
 acl = App(name="acl", help="Users of a broker and what they may do.")
@@ -27,7 +26,7 @@ def run(*, config: Config = CONFIG) -> int:
 
 @acl.command(name="import")
 def import_(
-    file: Annotated[Path, Parameter(help="The plain_acl.yml of an original 4.9.")],
+    file: Annotated[str, PATH, Parameter(help="The plain_acl.yml of an original 4.9.")],
     /,
     *,
     broker: Annotated[str, Parameter(help="The master that gets the users: host:port.")],
@@ -52,9 +51,12 @@ def import_(
     from tallystick.errors import UsageError
 
     try:
-        plain = read_plain_acl(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the file: {error}", path=file) from error
+        with open(file, encoding="utf-8") as opened:
+            plain = read_plain_acl(opened.read())
+    except OSError as error:
+        raise UsageError(f"cannot read the file: {error.strerror}", path=file) from error
+    except UnicodeDecodeError as error:
+        raise UsageError("cannot read the file: it is no UTF-8", path=file) from error
     if plain.white_addresses and not allow_whitelist:
         raise UsageError(
             "the file has white addresses, from which nobody needs a key: take them out, or say --allow-whitelist",

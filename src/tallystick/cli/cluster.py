@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import SERVICE, WHOLE, Json, MetadataOption
+from tallystick.cli.options import PATH, SERVICE, WHOLE, Json, MetadataOption
 
 if TYPE_CHECKING:
     from tallystick.admin.backup import Restoration
@@ -156,7 +156,7 @@ def zk_acl(
 
 @app.command
 def backup(
-    file: Annotated[str, Parameter(help="The file to make; none is overwritten.")],
+    file: Annotated[str, PATH, Parameter(help="The file to make; none is overwritten.")],
     /,
     *,
     service: MetadataOption = SERVICE,
@@ -185,7 +185,7 @@ def backup(
 
 @app.command
 def restore(
-    file: Annotated[str, Parameter(help="What `tally cluster backup` made.")],
+    file: Annotated[str, PATH, Parameter(help="What `tally cluster backup` made.")],
     /,
     *,
     service: MetadataOption = SERVICE,

@@ -69,7 +69,9 @@ def up(
     from tallystick.admin.dev_nodes import NodeKind
     from tallystick.cli import output
 
-    state = _cluster(dir).up(bookies, brokers, sync_flush=None if flush is None else flush == "sync")
+    state = _cluster(dir).up(
+        bookies, filled("--brokers", brokers), sync_flush=None if flush is None else flush == "sync"
+    )
     stores, servers = ([node.id for node in state.of(kind) if node.runs] for kind in (NodeKind.BOOKIE, NodeKind.BROKER))
     if json:
         output.json_line({"uri": state.uri, "bookies": stores, "name_server": state.name_server, "brokers": servers})

@@ -31,8 +31,17 @@ def _number(type_: type[float], tokens: Sequence[Token]) -> float:
     return float(written)
 
 
+def _path(type_: type[str], tokens: Sequence[Token]) -> str:
+    """An empty one is a script's variable that was never set, and would be the working directory. Raises ValueError."""
+    written = tokens[0].value
+    if not written:
+        raise ValueError("an empty text names no file or folder.")
+    return written
+
+
 WHOLE = Parameter(converter=_whole)  # of each option or argument that is an int
 NUMBER = Parameter(converter=_number)  # of each that is a float
+PATH = Parameter(converter=_path)  # of each argument that is a file or folder
 
 
 def filled(option: str, value: str | None) -> str | None:

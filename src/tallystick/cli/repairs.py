@@ -15,6 +15,7 @@ from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.cli import output
 from tallystick.cli.connecting import connect
 from tallystick.cli.operators import operator
+from tallystick.runtime import arguments
 
 
 async def explain(uri: str, ledger: LedgerId) -> list[PlaceReport]:
@@ -59,8 +60,8 @@ def loss_row(loss: Loss) -> dict[str, object]:
 
 
 async def decommission(uri: str, bookie: BookieId, open_grace_s: float, *, force: bool) -> Decommission:
-    """Take a bookie out, as far as that can be done now."""
+    """Take a bookie out, as far as that can be done now. Raises UsageError, by the name that the option has here."""
+    settings = RepairSettings(open_grace_s=arguments.number(open_grace_s, "--open-grace"))
     with output.progress("ledgers") as count:
         async with connect(uri) as bk:
-            settings = RepairSettings(open_grace_s=open_grace_s)
             return await decommissioning.decommission(bk, bookie, settings, count, operator(), force=force)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import Json, pairs
+from tallystick.cli.options import PATH, Json, pairs
 
 if TYPE_CHECKING:
     from tallystick.rocketmq.store.check import Finding
@@ -16,7 +16,7 @@ app = App(name="store", help="Check the files of a broker.")
 
 @app.command
 def check(
-    directory: Annotated[str, Parameter(help="A broker's storePathRootDir.")],
+    directory: Annotated[str, PATH, Parameter(help="A broker's storePathRootDir.")],
     /,
     *,
     set_: Annotated[

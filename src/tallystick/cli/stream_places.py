@@ -20,7 +20,8 @@ from tallystick.errors import UsageError
 
 _LAST = re.compile(r"-\d{1,18}", re.ASCII)
 
-FORMS = "beginning, end, -N (the last N), s@TIME, or LEDGER:ENTRY (of a batch LEDGER:ENTRY:INDEX)"
+END_FORMS = "s@TIME, or LEDGER:ENTRY (of a batch LEDGER:ENTRY:INDEX)"
+FORMS = f"beginning, end, -N (the last N), {END_FORMS}"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Place:
     last: int | None = None
 
     @classmethod
-    def parse(cls, written: str, option: str = "-o") -> Place:
+    def parse(cls, written: str, option: str = "-o", forms: str = FORMS) -> Place:
         """Raises UsageError."""
         if written == "beginning":
             return cls()
@@ -45,4 +46,4 @@ class Place:
         try:
             return cls(position=Position.parse(written))
         except UsageError:
-            raise UsageError(f"{option} is {FORMS}", given=written) from None
+            raise UsageError(f"{option} is {forms}", given=written) from None

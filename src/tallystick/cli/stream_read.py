@@ -17,7 +17,7 @@ from tallystick.cli import output, stream_formats
 from tallystick.cli.connecting import connect
 from tallystick.cli.stream_formats import Show
 from tallystick.cli.stream_options import ReadOptions
-from tallystick.cli.stream_places import Place
+from tallystick.cli.stream_places import END_FORMS, Place
 from tallystick.errors import CorruptEntry, EntryLost, NoSuchEntry, UsageError
 
 READ_AHEAD = 500  # messages of a cursor that are acknowledged together
@@ -42,14 +42,14 @@ class StreamSelection:
         if self.count is not None and self.count < 0:
             raise UsageError("-c is a number from 0", given=self.count)
         if self.to is not None and self.to.position is None and self.to.time_ms is None:
-            raise UsageError("--to is s@TIME, or LEDGER:ENTRY")
+            raise UsageError(f"--to is {END_FORMS}")
         if self.to is not None and self.start.last is not None:
             raise UsageError("--to goes with -o beginning, s@TIME or LEDGER:ENTRY")
 
 
 def selection(reading: ReadOptions, start: str, to: str | None, *, follow: bool) -> StreamSelection:
     """Raises UsageError."""
-    end = None if to is None else Place.parse(to, "--to")
+    end = None if to is None else Place.parse(to, "--to", END_FORMS)
     return StreamSelection(Place.parse(start), end, reading.count, follow, reading.raw, reading.skip_corrupt)
 
 

@@ -116,7 +116,7 @@ def secret_bytes(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise UsageError(f"a file of secrets cannot be read: {error}", path=path) from error
+        raise UsageError(f"a file of secrets cannot be read: {error.strerror}", path=path) from error
 
 
 def secret_text(path: str) -> str:

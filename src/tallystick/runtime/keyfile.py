@@ -62,8 +62,10 @@ def read_keys(path: str, table: str) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8-sig") as file:
             content = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the configuration: {error}", path=path) from error
+    except OSError as error:
+        raise UsageError(f"cannot read the configuration: {error.strerror}", path=path) from error
+    except UnicodeDecodeError as error:
+        raise UsageError("cannot read the configuration: it is no UTF-8", path=path) from error
     return parse_toml(path, content, table) if _is_toml(path, content, table) else parse_properties(content)
 
 

@@ -30,8 +30,18 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str, why: 
     with pytest.raises(UsageError, match=why) as raised:
         keyfile.read_keys(str(tmp_path / "a.toml"), "part")
     assert raised.value.fields["path"] == str(tmp_path / "a.toml")
-    with pytest.raises(UsageError, match="cannot read the configuration"):
-        keyfile.read_keys(str(tmp_path / "missing"), "part")
+
+
+def test_a_file_that_cannot_be_read_is_named_once_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes(b"[part]\na = '\xe4'")
+    for path, reason in (
+        (tmp_path / "missing", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "latin.toml", "it is no UTF-8"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            keyfile.read_keys(str(path), "part")
+        assert str(raised.value) == f"cannot read the configuration: {reason} (path={path})"
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,9 @@ class _Checking:
         folders = [folder for folder in folders if folder not in unused]
         for folder in folders:
             if not self._disk.exists(folder_of(folder)):
-                raise NotFound(f"no bookie was ever started on {folder}")
+                below = os.path.join(folder, "data")  # as of a development cluster's bookies
+                hint = f"; one was on {below}" if self._disk.exists(folder_of(below)) else ""
+                raise NotFound(f"no bookie was ever started on {folder}{hint}")
         self._cookies(folders)
         parts = self._start(settings, random)
         alive = parts.ledgers.alive if parts is not None else None

@@ -114,6 +114,10 @@ async def test_other_damage_is_told_by_its_file(stopped: Home, pattern: str, wha
 async def test_folders_that_do_not_belong_together(stopped: Home, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no bookie was ever started"):
         check_folders([str(tmp_path / "nowhere")], [str(tmp_path / "nowhere")])
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "data").symlink_to(stopped.path / "journal")
+    with pytest.raises(NotFound, match=f"started on {tmp_path}/node; one was on {tmp_path}/node/data"):
+        check_folders([str(tmp_path / "node")], [str(tmp_path / "node")])
     stopped.path.joinpath("journal", "tally", "VERSION.rejoining").write_bytes(b"")
     assert (
         Damage("a rejoin was cut short: rejoin again", str(stopped.path / "journal" / "tally"))

@@ -298,7 +298,7 @@ async def test_accounts_of_a_plain_acl_become_users_of_a_broker(
         broker, root = await secured(bench)
         address = ":".join(map(str, broker.address))
         for _ in range(2):  # the second time it is there, with another secret
-            await asyncio.to_thread(import_, plain, broker=address)
+            await asyncio.to_thread(import_, str(plain), broker=address)
             ann = Signing(root.peer, Credentials("ann", "ann-secret"))
             assert (await ann.ask(send_command())).code == 0
             assert (await ann.ask(pull_command())).code == NO_PERMISSION
@@ -306,8 +306,8 @@ async def test_accounts_of_a_plain_acl_become_users_of_a_broker(
         assert "ann-secret" not in capsys.readouterr().out
         plain.write_text("globalWhiteRemoteAddresses:\n- 10.1.*.*\n" + account)
         with pytest.raises(UsageError, match="--allow-whitelist"):
-            import_(plain, broker=address)
-        await asyncio.to_thread(import_, plain, broker=address, allow_whitelist=True)
+            import_(str(plain), broker=address)
+        await asyncio.to_thread(import_, str(plain), broker=address, allow_whitelist=True)
         assert "allowWhitelist=true and whiteAddresses=10.1.0.0/16" in capsys.readouterr().out
 
 
