@@ -45,6 +45,8 @@ def test_the_command_and_its_options_are_documented(command: str, found: App) ->
             # The opposites of flags are switched off at the root, which a command alone does not see.
             if name.startswith("--") and not name.startswith(("--no-", "--empty-")):
                 assert re.search(rf"{name}\b", TEXT), f"docs/cli.md does not mention {name} of: tally {command}"
+        for choice in argument.get_choices() or ():
+            assert re.search(rf"(?<![\w-]){choice}(?![\w-])", TEXT), f"docs/cli.md does not mention {choice}: {command}"
 
 
 @pytest.mark.parametrize(("command", "found"), [pytest.param(*pair, id=pair[0]) for pair in commands()])
