@@ -142,6 +142,26 @@ def test_one_long_turn_is_charged_as_what_a_turn_may_take() -> None:
     assert [turn(order, MOST_S / 4) for _ in range(5)] == ["b 0", "b 0", "b 0", "b 0", "a 0"]
 
 
+def test_a_host_is_charged_for_turns_of_peers_that_are_gone() -> None:
+    """One that connected anew for each request had them all for nothing, and others waited."""
+    order: TurnOrderCore[str] = TurnOrderCore()
+    order.add("steady 0", "steady")
+    order.add("fleeting 0", "fleeting")
+    turns = {"steady": 0, "fleeting": 0}
+    for number in range(1, 1000):
+        peer = order.pop()
+        host = peer.split()[0]
+        turns[host] += 1
+        if host == "fleeting":
+            order.discard(peer, host)
+            order.spent(None, host, 0.001)
+            order.add(f"fleeting {number}", host)
+        else:
+            order.spent(peer, host, 0.001)
+            order.add(peer, host)
+    assert turns["steady"] > 400
+
+
 def test_of_those_that_had_turns_and_left_little_is_kept() -> None:
     order: TurnOrderCore[str] = TurnOrderCore()
     for number in range(3 * SPARE):

@@ -334,6 +334,12 @@ async def test_n3_one_host_has_so_many_connections_that_have_not_shown_who_they_
             assert await show(another, "sasl", DigestClient(USER, SECRET, "cnonce")) == Code.OK
         for peer in waiting:
             await peer.close()
+        await until(lambda: not bookie.counts.connections)
+        newcomers = [Peer(*await asyncio.open_connection(*bookie.address)) for _ in range(3)]
+        await until(lambda: bookie.counts.connections == 3)
+        for peer in newcomers:  # in the places of those who have gone, known or not
+            assert await show(peer, "sasl", DigestClient(USER, SECRET, "cnonce")) == Code.OK
+            await peer.close()
         assert bookie.counts.handshakes_refused == 1
 
 

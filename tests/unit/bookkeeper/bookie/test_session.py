@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -92,6 +93,10 @@ async def test_what_was_written_as_one_counts_until_all_of_it_is_taken() -> None
     look(500, written=500)
     assert len(told.told) == count, "a little is not worth counting"
     look(0)
+    look(5_000_000, written=5_000_000)
+    told.waiting = 0
+    session.resume_writing()
+    assert told.told[-1] == (0, True), "it took all: nobody goes for it until the next look"
     for number in range(1, 101):
         look(28 * number, written=28)
     assert told.told[-1] == (100 * (28 + WRITE_BYTES), False), "a loop takes more for a write than these have bytes"
@@ -118,6 +123,20 @@ async def test_what_was_taken_for_a_read_counts_as_one() -> None:
     assert not bench.turns.admits(Kind.READ) and bench.turns.admits(Kind.ADD)
     bench.came(adds(1, [0]))
     assert not bench.turns.admits(Kind.ADD)
+
+
+async def test_adds_that_were_read_with_count_as_reads_whoever_gave_the_turn() -> None:
+    """Else reads behind an add had the time of adds, which wait for no reader."""
+
+    class Reading(Turned):
+        def serve(
+            self, data: bytes, *, reads: bool, short: bool, has_time: object, behind: AbstractSet[int]
+        ) -> ServeResult:
+            return replace(super().serve(data, reads=reads, short=short, has_time=has_time, behind=behind), reads=True)
+
+    bench = Reading(1.0)
+    bench.came(adds(1, [0]))
+    assert not bench.turns.admits(Kind.READ) and bench.turns.admits(Kind.ADD)
 
 
 async def test_what_a_connection_used_is_charged_to_it_also_when_nobody_had_to_wait() -> None:
@@ -210,6 +229,49 @@ async def test_small_responses_are_one_write_and_large_ones_are_not_copied() -> 
     for size in (100, 5000):
         bench.session.deliver([bytes(size)] * 3)
     assert bench.written == [[bytes(300)], [bytes(5000)] * 3]
+
+
+async def test_of_a_peer_that_has_gone_nothing_counts_any_more() -> None:
+    """Nothing would take that back: its end was told before."""
+
+    class Large(Waiting):
+        def serve(
+            self, data: bytes, *, reads: bool, short: bool, has_time: object, behind: AbstractSet[int]
+        ) -> ServeResult:
+            served = ServeResult(len(data))
+            served.add_response(bytes(100_000), 7, deferred=True)
+            return served
+
+    bench = Large()
+    bench.congested = True
+    bench.came(adds(1, [0]))
+    assert bench.kept == [100_000]
+    bench.closing = True
+    bench.session.connection_lost(None)
+    bench.session.resume()
+    assert bench.kept == [100_000]
+
+
+async def test_only_what_is_served_is_progress() -> None:
+    """Of unfinished requests the oldest go first: who was served once was young for ever."""
+
+    class Partly(Turned):
+        def __init__(self) -> None:
+            super().__init__(0.0)
+            self.told_progress = list[bool]()
+
+        def serve(
+            self, data: bytes, *, reads: bool, short: bool, has_time: object, behind: AbstractSet[int]
+        ) -> ServeResult:
+            return ServeResult(20, need=100)
+
+        def unfinished(self, session: Session, size: int, progress: bool) -> None:
+            self.told_progress.append(progress)
+
+    bench = Partly()
+    bench.came(adds(1, [0])[:24])
+    bench.came(bytes(10))
+    assert bench.told_progress == [True, False]
 
 
 async def test_while_too_much_waits_for_the_disk_nothing_more_is_served() -> None:

@@ -75,6 +75,22 @@ async def test_to_let_requests_wait_for_looks_is_part_of_a_turn() -> None:
     assert not bench.turns.admits(Kind.ADD)
 
 
+async def test_what_reads_behind_a_look_counts_as_a_read() -> None:
+    """It had the time of adds, which wait for no reader."""
+
+    class Reading(Looking):
+        COUNT = 1
+
+        def settle(self, frames: bytes, verdict: Verdict, *, short: bool, has_time: Callable[[], bool]) -> ServeResult:
+            self.time_s += 1.0
+            return ServeResult(len(frames), reads=True)
+
+    bench = Reading()
+    bench.came(adds(1, [0]))
+    bench.go_on.pop()(Verdict.ADMIT)
+    assert not bench.turns.admits(Kind.READ) and bench.turns.admits(Kind.ADD)
+
+
 async def test_what_waited_for_a_look_counts_until_it_is_answered_and_no_longer() -> None:
     bench = Looking()
     bench.came(adds(1, [0]))

@@ -189,6 +189,21 @@ async def test_only_peers_that_take_no_answers_hold_up_nobody() -> None:
     bench.backlog.close()
 
 
+async def test_while_only_peers_that_take_no_answers_wait_one_turn_is_due() -> None:
+    """Each request of others that came meanwhile left a turn behind, and each of these made another."""
+    bench, full, other = Bench(), Peer(), Peer()
+    bench.receive(full, range(4))
+    full.full = True
+    for _ in range(20):
+        bench.receive(other, range(8))
+        while other.late:
+            await bench.turn()
+    begun, now = bench.begun, asyncio.get_running_loop().time()
+    await until(lambda: bench.begun >= begun + 4)
+    assert asyncio.get_running_loop().time() - now > 2 * FULL_S
+    bench.backlog.close()
+
+
 async def test_thousands_of_peers_that_take_no_answers_are_no_work_for_the_loop() -> None:
     """Each had a turn of its own to find that it takes none: more than a turn of the loop has time for, without end."""
     turns = 0

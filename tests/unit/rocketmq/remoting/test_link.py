@@ -56,12 +56,14 @@ class MemoryCalls:
     def __init__(self) -> None:
         self.calls: list[tuple[int, bool]] = []
         self.unfinished_bytes = 0
+        self.progress: list[bool] = []  # of what was told of unfinished requests
 
     def unsent(self, link: Link, size: int, *, has_taken: bool) -> None:
         self.calls.append((size, has_taken))
 
     def unfinished(self, link: Link, size: int, *, progress: bool) -> None:
         self.unfinished_bytes = size
+        self.progress.append(progress)
 
     def forget(self, link: Link) -> None:
         self.unfinished_bytes = 0
@@ -156,6 +158,7 @@ async def test_a_loop_that_reads_on_and_on_is_stopped_after_the_second_read(link
         reads += 1
     assert (reads, memory.unfinished_bytes) == (2, 2 * LEAST_READ_BYTES)
     taken = len(link.take(most=3))
+    assert memory.progress == [False, True], "only requests that were taken count as progress"
     assert not transport.reads
     taken += len(link.take())
     assert (taken, transport.reads) == (2 * LEAST_READ_BYTES // len(one), True)
@@ -223,6 +226,18 @@ async def test_what_came_of_a_request_is_freed_with_its_place_in_the_memory(
     finally:
         tracemalloc.stop()
     assert freed_bytes > size * 0.9
+
+
+async def test_responses_that_were_queued_are_freed_with_their_place_in_the_memory(link: Link) -> None:
+    tracemalloc.start()
+    try:
+        link.send(answer(bytes(300 * KIB)))
+        held_bytes, _ = tracemalloc.get_traced_memory()
+        link.condemn("too much")
+        freed_bytes = held_bytes - tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert freed_bytes > 250 * KIB
 
 
 async def test_a_link_is_not_read_on_in_a_turn_in_which_much_came(link: Link, memory: MemoryCalls) -> None:

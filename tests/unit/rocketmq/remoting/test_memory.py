@@ -172,6 +172,23 @@ async def test_what_overflows_while_all_are_looked_at_goes_before_that_ends() ->
     memory.close()
 
 
+async def test_a_fault_in_a_look_hinders_no_other_look() -> None:
+    """Who must go was closed by nothing any more: the look that failed was under way for ever."""
+    memory, _ = memory_of()
+
+    class Broken(Connection):
+        def tell_unsent(self) -> None:
+            raise ValueError("a fault of ours")
+
+    memory.unsent(Broken("10.0.0.1:1"), 100, has_taken=False)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        memory._look()
+    keeper = Connection("10.0.0.2:1")
+    memory.kept(keeper, 1001)
+    await until(lambda: keeper.condemned)
+    memory.close()
+
+
 async def test_a_memory_that_is_closed_looks_at_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_module, "LOOK_S", 0.005)
     memory, _ = memory_of(limit_bytes=1_000_000)

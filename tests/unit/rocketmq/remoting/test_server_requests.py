@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from support.machines import machine
+from support.waiting import until
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.server_requests import MAX_IN_FLIGHT, MAX_OF_LINK, ServerRequests
+from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, request
+
+if TYPE_CHECKING:
+    from unit.rocketmq.remoting.conftest import Bench as ServerBench
 
 
 class Client:
@@ -55,3 +62,19 @@ async def test_all_clients_together_are_asked_a_bounded_number() -> None:
     for client in [*clients, late]:
         bench.server_requests.closed(cast("Link", client))
     assert bench.server_requests.in_flight == 0 and bench.server_requests._of_link == {}
+
+
+async def test_a_client_that_was_asked_and_has_gone_is_waited_for_no_more(bench: ServerBench) -> None:
+    """Its requests kept their places among all that are in flight, each for its whole time."""
+    server_requests, ended = ServerRequests(), list[Command | None]()
+    server = RemotingServer(machine(), bench.heard, RemotingSettings(), server_requests=server_requests)
+    bench.host, bench.port = await server.start("127.0.0.1", 0)
+    asked: list[bool] = []
+    bench.heard.react = lambda link, command: asked.append(server_requests.ask(link, request(307), 60.0, ended.append))
+    peer = await bench.peer()
+    peer.send(request(34))
+    await until(lambda: asked == [True])
+    peer.writer.close()
+    await until(lambda: ended == [None])
+    assert server_requests.in_flight == 0
+    await server.close()
