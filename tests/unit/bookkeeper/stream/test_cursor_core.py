@@ -44,6 +44,19 @@ def test_the_mark_waits_for_a_ledger_whose_end_is_not_known() -> None:
     assert core.mark == Position(8, 0)
 
 
+def test_what_is_known_of_an_open_ledger_only_grows() -> None:
+    """Who told less had looked before."""
+    core = cursor((7, None), known=3)
+    core.learned(7, 2)
+    assert core.exists(Position(7, 2)) and core.backlog == 3
+
+
+def test_a_mark_behind_the_end_of_an_earlier_ledger_is_that_of_its_last_entry() -> None:
+    for entry in (3, 4, 9):
+        core = restored(counts((5, 4), (7, None)), {7: 2}, CursorState(Position(5, entry)))
+        assert (core.mark, core.backlog) == (Position(5, 3), 2)
+
+
 def test_the_mark_moves_over_what_is_trimmed_and_what_was_acknowledged_there_is_forgotten() -> None:
     core = cursor((5, 4), (6, 3), (7, 2), (9, None), known=1)
     ack(core, "5:2", "6:1", "7:0")
@@ -139,10 +152,15 @@ def test_all_up_to_a_message_of_a_batch() -> None:
     ack(core, "5:1", "5:4", "5:7")
     ack(core, "5:2:0", "5:6:0", size=2)
     core.ack_up_to(Position(5, 3, 1), 4)
+    changes = core.changes
+    core.ack_up_to(Position(5, 3, 1), 4)
+    assert core.changes == changes
+    core.ack_up_to(Position(5, 3, 2), 4)
+    assert core.mark == Position(5, 2) and core.changes > changes, "it is to be written, though the mark stays"
     assert core.state() == CursorState(
         Position(5, 2),
         (AckedRange(Position(5, 3), Position(5, 4)), AckedRange(Position(5, 6), Position(5, 7))),
-        {Position(5, 3): (0b1100,), Position(5, 6): (0b10,)},
+        {Position(5, 3): (0b1000,), Position(5, 6): (0b10,)},
         {},
     )
     core.ack_up_to(Position(5, 3, 3), 4)

@@ -12,7 +12,7 @@ from support.small_cluster import SmallCluster
 from support.streams import LOSE, StoreFaults
 from tallystick.bookkeeper.metadata.store import Change, Create, Delete, Znode
 from tallystick.bookkeeper.stream.client import BookKeeper
-from tallystick.bookkeeper.stream.leases import CHANGED_AT_ONCE, LOOKED_AT, LOOKS, Leases
+from tallystick.bookkeeper.stream.leases import CHANGED_AT_ONCE, LOOKED_AT, LOOKS, Lease, Leases
 from tallystick.bookkeeper.stream.settings import StreamClientSettings
 from tallystick.errors import MetadataUnavailable, StreamOwned, UsageError
 
@@ -83,11 +83,33 @@ async def test_another_handle_of_the_same_client_is_another_owner(leases: Leases
     with pytest.raises(StreamOwned, match="another handle"):
         await leases.take(PATH)
     second = await leases.take(PATH, takeover=True)
-    assert not first.is_held and second.is_held
+    assert not first.is_held and second.is_held and second.taken_from == "first"
     await leases.give_back(first)
     assert await leases.is_held(second)
     taken = await asyncio.gather(*(leases.take("/tallystick/owners/b") for _ in range(3)), return_exceptions=True)
     assert sum(isinstance(one, StreamOwned) for one in taken) == 2
+
+
+async def test_a_look_leaves_a_lease_alone_that_was_given_back_and_taken_again_meanwhile(
+    leases: Leases, cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wrote the earlier one there again: when the later one was given back, the stream stayed owned."""
+    first = await leases.take(PATH)
+    store, taken = leases._store, list[Lease]()
+    assert store is not None
+    get_many = store.get_many
+
+    async def get_late(paths: Sequence[str]) -> Mapping[str, Znode]:
+        monkeypatch.setattr(store, "get_many", get_many)
+        await leases.give_back(first)
+        await asyncio.sleep(0.1)
+        taken.append(await leases.take(PATH))
+        return await get_many(paths)
+
+    monkeypatch.setattr(store, "get_many", get_late)
+    assert not await leases.is_held(first)
+    await leases.give_back(taken[0])
+    assert await cluster.store.get(PATH) is None
 
 
 async def test_who_is_taken_over_hears_it_once(cluster: SmallCluster, leases: Leases) -> None:

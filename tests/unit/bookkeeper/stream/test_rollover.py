@@ -79,21 +79,21 @@ def test_q9_a_failed_ledger_is_closed_before_anything_is_sent_on() -> None:
 
 @pytest.mark.parametrize("step", ["ending", "making", "listing", "looking"])
 def test_a_step_is_tried_again_while_the_services_are_away(step: str) -> None:
-    one = core()
+    one, began = core(), 90.0
     one.sent(1, 1, 0.0)
     again: list[Action]
     if step == "looking":
-        again, fail = one.failed(Failure.FENCED, 0.0), one.not_looked
+        again, fail = one.failed(Failure.FENCED, began), one.not_looked
         assert again == [Look(7)]
     else:
-        again, fail = one.asked(0.0), one.not_ended
+        again, fail = one.asked(began), one.not_ended
     if step in ("making", "listing"):
-        one.ended(0, 1, 0.0)
+        one.ended(0, 1, began)
         again, fail = [MAKE], one.not_made
     if step == "listing":
-        again, fail = one.made(8, 0.0), one.not_listed
-    pauses, now = [], 0.0
-    while now < 60:
+        again, fail = one.made(8, began), one.not_listed
+    pauses, now = [], began
+    while now < began + 60:
         [wait] = fail(Failure.AWAY, now)
         assert isinstance(wait, Wait)
         pauses.append(wait.seconds)
@@ -221,6 +221,38 @@ def test_a_lost_lease_fences_at_once_but_for_an_end_that_is_being_stored() -> No
     one.asked(0.0)
     assert one.lost() == []
     assert one.ended(0, 1, 1.0) == [Settle(7, 0, 1), *FENCED]
+
+
+def test_ledgers_that_store_nothing_count_from_the_last_one_that_stored_something() -> None:
+    """One that failed long after had no next one, as if all between had stored nothing."""
+    one = core()
+    for now, last in ((0.0, -1), (1.0, 0), (80.0, -1)):
+        one.sent(1, 1, now)
+        assert one.failed(Failure.AWAY, now) == [EndLedger(one.ledger)]
+        assert one.ended(last, 1, now) == [Settle(one.ledger, last, 1), MAKE]
+        rolled(one, now)
+
+
+def test_a_ledger_that_did_not_fail_is_none_that_failed_with_nothing_stored() -> None:
+    """What the one before it did is no reason to wait before the next one."""
+    one = core()
+    one.sent(2, 2, 0.0)
+    one.failed(Failure.AWAY, 0.0)
+    one.ended(0, 1, 0.0)
+    rolled(one, 0.0)
+    for now in (1.0, 1.0 + GRACE_S):
+        one.failed(Failure.FENCED, now)
+        assert one.looked(LedgerLook.CLOSED, -1, 0, now) == [Settle(8, -1, 0), MAKE]
+        rolled(one, now)
+
+
+def test_a_lease_that_is_lost_while_nothing_is_tried_any_more_fences_at_once() -> None:
+    """Nobody appends, perhaps, and who has the handle would never hear of it."""
+    one = core()
+    one.sent(1, 1, 0.0)
+    one.asked(0.0)
+    assert one.not_ended(Failure.REFUSED, 1.0) == GIVE_UP
+    assert one.lost() == FENCED and one.phase is Phase.FENCED
 
 
 def test_a_lost_lease_fences_before_a_ledger_is_listed() -> None:
