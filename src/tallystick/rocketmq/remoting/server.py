@@ -47,7 +47,7 @@ class RequestReceiver(Protocol):
         ...
 
     def closed(self, link: Link) -> None:
-        """A link has ended; what is sent to it is dropped."""
+        """A link has ended; what is sent to it is dropped, and no request of it comes any more."""
         ...
 
 
@@ -182,7 +182,8 @@ class RemotingServer:
             commands = self._intake.turn(self._turn_time.ends(self._clock.now(), TURN_S))
         finally:  # whatever happens, those that still wait have a turn
             self._turn_soon()
-        self._handle([(link, command) for link, command in commands if not command.is_response])
+        # Of a peer that broke the protocol behind its requests nothing is known any more.
+        self._handle([(link, command) for link, command in commands if link.alive and not command.is_response])
         if self._server_requests is not None:
             for link, command in commands:
                 if command.is_response:

@@ -17,7 +17,7 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
     Heartbeat,
@@ -119,3 +119,16 @@ async def test_ids_of_very_many_members_are_listed_in_slices_and_refused_where_t
         assert await ids(peer) == names and sliced == ["the members of group G"]
         monkeypatch.setattr(responses, "MAX_BODY_BYTES", 5000)
         assert await ids(peer) == "more than the 5000 bytes of a frame: the members of group G"
+
+
+async def test_who_breaks_the_protocol_behind_its_heartbeats_is_no_member(tmp_path: Path) -> None:
+    """It was one until the broker's end, had queues that nobody read, and counted for no connection."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        body = dialect.write(Heartbeat("c1", (ProducerGroup("P"),), (ConsumerGroup("G"),)))
+        beats = [encode(request(RequestCode.HEART_BEAT, {}, body)) for _ in range(32)]  # more than are cut at once
+        peer.writer.write(b"".join(beats) + b"\xff" * 8)
+        await until(lambda: broker._server.malformed == 1 and not broker._server.connections)
+        clients = broker.parts.clients
+        assert (clients.consumer_groups, clients.producer_groups) == ({}, {})

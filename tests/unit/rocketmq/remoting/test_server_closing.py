@@ -1,12 +1,14 @@
-"""A server closes very many connections some at a time."""
+"""A server closes very many connections some at a time, and hears no more of those that have ended."""
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from support.waiting import until
+from tallystick.rocketmq.remoting.intake import _REQUESTS_AT_ONCE
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.runtime.turn_steps import TurnSteps
@@ -107,3 +109,15 @@ async def test_a_peer_in_the_middle_of_its_next_request_is_none_that_never_asked
     for peer in peers:
         peer.writer.write(frame[len(frame) // 2 :])
         await peer.answers(1)
+
+
+async def test_no_request_of_a_peer_comes_once_it_has_ended(bench: Bench) -> None:
+    """What a handler had noted for it would stay: nobody says again that it has ended."""
+    came: list[bool] = []  # for each request, whether its peer had ended
+    bench.heard.react = lambda link, command: came.append(link in bench.heard.closed_links)
+    bad = await bench.peer()
+    whole = b"".join(encode(request(34)) for _ in range(3 * _REQUESTS_AT_ONCE))
+    bad.writer.write(whole + struct.pack(">I", 2**31 - 1) + bytes(4))
+    assert await bad.ended()
+    await until(lambda: bool(bench.heard.closed_links))
+    assert not any(came)
