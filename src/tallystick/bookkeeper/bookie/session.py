@@ -88,6 +88,7 @@ class Session(asyncio.BufferedProtocol):
         self.has_asked = False  # a whole request ever came
         self._writes = UnsentWrites()
         self._unsent_bytes = 0  # that the crowd was told of
+        self._is_forgotten = False  # it has ended, or was aborted
         self._unsent = False  # the peer does not take its responses
         self._congested = False  # too much waits for the disk
         self._rests = False  # much was read in this turn of the loop
@@ -177,10 +178,13 @@ class Session(asyncio.BufferedProtocol):
         self.abort()
 
     def look(self, written: int = 0) -> None:
-        """Measure how much is held of what the peer has not taken yet."""
+        """Measure how much is held of what the peer has not taken yet: also while the connection closes, which it does
+        when all is taken."""
+        if self._is_forgotten:
+            return
         if written:
             self._writes.wrote(written)
-        has_taken = self._writes.look(0 if self._transport.is_closing() else self._transport.get_write_buffer_size())
+        has_taken = self._writes.look(self._transport.get_write_buffer_size())
         held_bytes = self._writes.held_bytes
         if held_bytes < _LITTLE_BYTES:
             held_bytes = 0
@@ -189,7 +193,8 @@ class Session(asyncio.BufferedProtocol):
             self._crowd.unsent(self, held_bytes, has_taken)
 
     def _forget(self) -> None:
-        """Drop what was received."""
+        """Drop what was received; nothing is held of it any more."""
+        self._is_forgotten = True
         self._unserved.clear()
         self._waiting.clear()
         self._kept_bytes = self._unsent_bytes = 0

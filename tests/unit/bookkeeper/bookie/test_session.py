@@ -102,6 +102,28 @@ async def test_what_was_written_as_one_counts_until_all_of_it_is_taken() -> None
     assert told.told[-1] == (100 * (28 + WRITE_BYTES), False), "a loop takes more for a write than these have bytes"
 
 
+async def test_what_a_closing_connection_has_to_send_counts_until_it_has_ended() -> None:
+    """Who sends no more, or garbage, and takes nothing, had megabytes of each connection held for no bound."""
+
+    class Closing(Told):
+        closing = False
+
+        def is_closing(self) -> bool:
+            return self.closing
+
+    told: Any = Closing(waiting=900_000)
+    session = Session(SessionContext(told, told, told, told, told))
+    session.connection_made(told)
+    session.deliver([bytes(900_000)])
+    told.closing = True
+    session.look()
+    assert told.told[-1] == (900_000 + WRITE_BYTES, False)
+    session.connection_lost(None)
+    told.told.clear()
+    session.look()
+    assert not told.told, "it was forgotten, and is not known again"
+
+
 async def test_a_read_does_not_wait_where_adds_do() -> None:
     """It waited among the adds first, behind all connections that had some, and then among the reads."""
     bench = Turned(0.0)
