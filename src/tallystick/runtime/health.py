@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, cast
 
 from tallystick.runtime.network import Listener, Network
 from tallystick.runtime.places import Places
+from tallystick.runtime.turn_wakes import TurnWakes
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
     from prometheus_client.registry import Collector
 
 MAX_VISITS = 64  # connections at once, so that a crowd here takes no handles from the service
-KEEP_S = 1.0  # so long metrics are good enough for the next who asks
+KEEP_S = 1.0  # so long metrics, and pages that may be long, are good enough for the next who asks
+WRITES_EACH_TURN = 4  # responses: for a long one the kernel takes a millisecond or two
 SLICE_S = 0.005  # of a turn of the loop, for metrics
 PIECE_SAMPLES = 100
 _PAUSE = "pause"
@@ -62,9 +64,10 @@ def pause() -> Metric:
 
 class HealthPages:
     """What the pages say. ``state`` has the key ``healthy``, and whatever else an operator wants to see; ``more`` pages
-    are JSON, too.
+    are JSON, too, and may be long.
 
-    Metrics are made for some milliseconds of each turn of the loop, for all who ask within a second together.
+    Metrics are made for some milliseconds of each turn of the loop. They and those pages are made, and in memory, once
+    for all who ask within a second.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class HealthPages:
         self._registry, self._state, self._more = registry, state, more
         self._metrics, self._made_at = b"", -KEEP_S
         self._making: asyncio.Task[None] | None = None
+        self._made_pages: dict[str, tuple[float, bytes]] = {}  # by path, and when
 
     async def page(self, method: str, path: str) -> Page:
         if path not in ("/metrics", "/health", *self._more):
@@ -87,9 +91,17 @@ class HealthPages:
 
             return 200, CONTENT_TYPE_LATEST, await self._recent_metrics()
         if path in self._more:
-            return 200, "application/json", json.dumps(self._more[path]()).encode() + b"\n"
+            return 200, "application/json", self._recent(path)
         state = self._state()
         return (200 if state["healthy"] else 503), "application/json", json.dumps(state).encode() + b"\n"
+
+    def _recent(self, path: str) -> bytes:
+        now = asyncio.get_running_loop().time()
+        made_at, body = self._made_pages.get(path, (-KEEP_S, b""))
+        if now >= made_at + KEEP_S:
+            body = json.dumps(self._more[path]()).encode() + b"\n"
+            self._made_pages[path] = now, body
+        return body
 
     async def _recent_metrics(self) -> bytes:
         loop = asyncio.get_running_loop()
@@ -141,10 +153,11 @@ class _Families:
 
 
 class _Visit(asyncio.Protocol):
-    """``places`` are of the connections of this port that are open now: a crowd that asks nothing keeps nobody out."""
+    """``places`` are of the connections of this port that are open now: a crowd that asks nothing keeps nobody out.
+    ``turns`` are of their responses."""
 
-    def __init__(self, pages: HealthPages, places: Places[_Visit]) -> None:
-        self._pages, self._places, self._head = pages, places, b""
+    def __init__(self, pages: HealthPages, places: Places[_Visit], turns: TurnWakes) -> None:
+        self._pages, self._places, self._turns, self._head = pages, places, turns, b""
         self._response_task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -182,13 +195,19 @@ class _Visit(asyncio.Protocol):
         except Exception:
             self._transport.abort()
             raise
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.wake(turn)
+        await turn
         self._timer = asyncio.get_running_loop().call_later(_TAKE_WAIT_S, self._transport.abort)
         head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-        self._transport.write(head.encode() + b"Connection: close\r\n\r\n" + (b"" if method == "HEAD" else body))
+        self._transport.write(head.encode() + b"Connection: close\r\n\r\n")
+        if method != "HEAD":
+            self._transport.write(body)  # by itself: it is one for all, who may take nothing of it
         self._transport.close()
 
 
 async def serve_health(network: Network, host: str, port: int, pages: HealthPages, *, serving: bool = True) -> Listener:
     """Without ``serving`` the port is only bound. Raises OSError."""
     places: Places[_Visit] = Places(MAX_VISITS, has_spoken=lambda visit: visit.has_asked)
-    return await network.listen(host, port, lambda: _Visit(pages, places), serving=serving)
+    turns = TurnWakes(WRITES_EACH_TURN)
+    return await network.listen(host, port, lambda: _Visit(pages, places, turns), serving=serving)
