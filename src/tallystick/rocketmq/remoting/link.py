@@ -268,6 +268,8 @@ class Link(asyncio.BufferedProtocol):
 
     def _tell_unfinished(self, *, progress: bool) -> None:
         memory, size = self._around.memory, self._reader.buffered_bytes
+        if isinstance(self._transport, TlsConnection):
+            size += self._transport.held_bytes
         if memory is not None and self.alive and size != self._unfinished_bytes:
             self._unfinished_bytes = size
             memory.unfinished(self, size, progress=progress)

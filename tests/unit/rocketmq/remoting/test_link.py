@@ -6,7 +6,7 @@ import asyncio
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.runtime.arena import LEAST_READ_BYTES, SHORT_READ_BYTES, TURN_BYTES, Arena
 from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.tls import TlsConnection
 from tallystick.runtime.unsent_writes import WRITE_BYTES
 
 KIB = 1024
@@ -64,6 +65,8 @@ class MemoryCalls:
     def unfinished(self, link: Link, size: int, *, progress: bool) -> None:
         self.unfinished_bytes = size
         self.progress.append(progress)
+
+    def kept(self, link: Link, size: int) -> None: ...
 
     def forget(self, link: Link) -> None:
         self.unfinished_bytes = 0
@@ -266,6 +269,33 @@ async def test_of_a_peer_that_takes_nothing_no_request_is_taken_until_it_does(li
     heard.clear()
     link.resume_writing()
     assert link.ready and heard == [link] and transport.reads
+
+
+class Encrypted(TlsConnection):
+    """Stands for a connection by TLS whose records came and are not decrypted yet, as the link reads no more."""
+
+    def __init__(self, pending_bytes: int) -> None:
+        self.pending_bytes = pending_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        return self.pending_bytes
+
+    def __getattribute__(self, name: str) -> Any:
+        known = ("held_bytes", "pending_bytes", "__class__")
+        return object.__getattribute__(self, name) if name in known else lambda *_, **__: None
+
+
+async def test_records_that_are_not_decrypted_count_as_requests(link: Link, memory: MemoryCalls) -> None:
+    """64 KiB of each of 4,096 connections were as much as all of them may take."""
+    transport = Encrypted(60 * KIB)
+    link.connection_made(transport)
+    link._around.arena.buffer[:100] = bytes([0, 0, 1, 0]) + bytes(96)
+    link.buffer_updated(100)
+    assert not link.take() and memory.unfinished_bytes == 60 * KIB + 100
+    transport.pending_bytes = 0
+    link.buffer_updated(100)
+    assert memory.unfinished_bytes == 200
 
 
 class SlowLink:
