@@ -23,12 +23,14 @@ from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.remoting.slices import Slices
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicNames, TopicTableResponse
 from tallystick.rocketmq.wire.name_server_headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig, TopicRoute
+from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine
 from tallystick.runtime.turn_steps import TurnSteps
@@ -255,12 +257,12 @@ async def test_what_is_kept_is_not_counted_again_while_it_is_counted(
         assert bench.server._scanner is not None
         bench.server._scanner.cancel()
         bench.server._scan()  # its time has come meanwhile
-        under_way.append(bench.server._chores._of_host.total())
+        under_way.append(len(bench.server._chores._works))  # that wait behind this one
         return 1
 
     monkeypatch.setattr(bench.server.routes, "held_bytes", held_bytes)
     await until(lambda: len(under_way) == 5)
-    assert set(under_way) == {1}
+    assert set(under_way) == {0}
 
 
 MANY = 2000  # topics, each of which is a turn of the loop here
@@ -311,27 +313,30 @@ async def test_a_registration_of_who_is_gone_is_not_gone_on_with(bench: Bench, m
     assert (bench.server.routes.sets.routes(), bench.server.kept_bytes) == ({}, 0)
 
 
-async def test_too_many_long_requests_at_once_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    await bench.register(bench.client, 0, more=1000)
-    monkeypatch.setattr(server_module, "SLICE_S", 0.0)
-    monkeypatch.setattr(bench.server._slices, "_most", 0)
-    response = await bench.client.ask(bench.address, request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), 5)
-    assert response.code == 2
-
-
-async def test_the_long_requests_of_one_host_never_take_all_places(
+async def test_the_long_requests_of_one_host_are_refused_for_another_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.register(bench.client, 0, more=1000)
     monkeypatch.setattr(server_module, "SLICE_S", 0.0)
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
-    monkeypatch.setattr(bench.server._slices, "_most", 4)
-    clients = [bench.new_client() for _ in range(4)]
+    outcomes: dict[str, str] = {}
+    works = bench.server._slices = Slices(SystemClock(), most=3)
+
+    def long(name: str, host: str) -> None:
+        """It ends with the first outcome of any."""
+        until_one = iter(lambda: bool(outcomes), True)
+        works.make(until_one, lambda outcome: outcomes.__setitem__(name, str(outcome)[:6]), host)
+
+    for name in ("under way", "oldest", "newest"):
+        long(name, "greedy")
     command = request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    responses = await asyncio.gather(*(client.ask(bench.address, command, 30) for client in clients))
-    assert sorted(response.code for response in responses) == [0, 0, 0, 2]
-    for client in clients:
-        await client.close()
+    assert (await bench.client.ask(bench.address, command, 30)).code == 0
+    assert next(iter(outcomes.items())) == ("oldest", "3 long")
+    await until(lambda: len(outcomes) == 3)
+    outcomes.clear()
+    for host in ("one", "another", "third"):
+        long(host, host)
+    assert (await bench.client.ask(bench.address, command, 30)).code == 2
+    await works.close()
 
 
 async def test_others_are_answered_while_a_change_waits_for_the_disk(tmp_path: Path) -> None:

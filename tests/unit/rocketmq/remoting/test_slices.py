@@ -85,16 +85,27 @@ async def test_only_so_many_texts_wait_to_be_made() -> None:
     await made.close()
 
 
-async def test_hosts_have_turns_and_none_takes_all_places() -> None:
-    works, log = Slices(SystemClock(), most=4), list[str]()
-    outcomes: list[list[str] | Exception] = []
+async def test_hosts_have_turns_and_a_few_of_them_keep_no_other_out() -> None:
+    """Two hosts had all places, and an operator's tool, or a slave of the original, got none."""
+    works, log = Slices(SystemClock(), most=6), list[str]()
+    outcomes: dict[str, list[str] | Exception] = {}
+
+    def ask(name: str, host: str) -> None:
+        works.make(parts(1, name, log), lambda outcome: outcomes.__setitem__(name, outcome), host)
+
     for name in ("a", "b", "c", "d"):
-        works.make(parts(1, name, log), outcomes.append, "greedy")
-    (refused,) = outcomes
-    assert isinstance(refused, BrokerError), "the fourth: a quarter is for others"
-    works.make(parts(1, "guest", log), outcomes.append, "another")
-    await until(lambda: len(outcomes) == 5)
-    assert log == ["a0", "b0", "guest0", "c0"]
+        ask(name, "greedy")
+    for name in ("e", "f"):
+        ask(name, "another")
+    ask("g", "greedy")
+    assert isinstance(outcomes["g"], BrokerError), "all places are taken, and most of them are this host's"
+    ask("guest", "third")
+    assert "b" not in outcomes, "not within the call of another one"
+    await until(lambda: len(outcomes) == 8)
+    refused = {name for name, outcome in outcomes.items() if isinstance(outcome, BrokerError)}
+    assert refused == {"b", "g"}
+    assert log == ["a0", "c0", "e0", "guest0", "d0", "f0"]
+    await works.close()
 
 
 async def test_a_receiver_that_raises_ends_its_own_work_alone() -> None:
