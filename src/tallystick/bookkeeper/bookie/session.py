@@ -205,7 +205,7 @@ class Session(asyncio.BufferedProtocol):
         kept_bytes = self._unserved.size + (self._held_bytes if self._held_bytes > _ACKS_BYTES else 0)
         if self._handshake is not None:
             kept_bytes += self._handshake.held_bytes
-        if kept_bytes != self._kept_bytes and not self._transport.is_closing():
+        if kept_bytes != self._kept_bytes and not self._is_forgotten:
             self._kept_bytes = kept_bytes
             self._crowd.unfinished(self, kept_bytes, self._has_served)
         self._has_served = False

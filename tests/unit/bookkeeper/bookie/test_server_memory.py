@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -207,3 +208,30 @@ async def test_who_ends_while_it_rests_is_not_read_on() -> None:
     crowd.server.forget(cast("Session", ends))
     await asyncio.sleep(0)
     assert (rests.reads_on, ends.reads_on) == (1, 0)
+
+
+@pytest.mark.parametrize("end", ["garbage", "half closed"])
+async def test_who_is_to_end_when_it_took_its_responses_counts_until_it_did(
+    home: Home, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """A mebibyte of each of thousands counted as nothing from then on, and their connections stayed for ever."""
+    monkeypatch.setattr(server, "STALLED_S", 0.5)
+    monkeypatch.setattr(server, "TICK_S", 0.02)
+    loop = asyncio.get_running_loop()
+    async with home.running() as bookie, talking(bookie) as good:
+        assert await good.code(adds(1, [0], bytes(100_000))) == Code.OK
+        with socket.socket() as greedy:
+            greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            greedy.setblocking(False)
+            await loop.sock_connect(greedy, bookie.address)
+            while bookie.counts.unsent_bytes < 300_000:  # the kernel takes some megabytes
+                await loop.sock_sendall(greedy, read(1, 0))
+                await good.code(read(1, 1))  # it has been served meanwhile
+            if end == "garbage":
+                await loop.sock_sendall(greedy, b"\xff" * 64)
+                await until(lambda: bookie.counts.malformed == 1)
+            else:
+                greedy.shutdown(socket.SHUT_WR)
+            assert bookie.counts.unsent_closed == 0
+            await until(lambda: bookie.counts.unsent_closed == 1 and bookie.counts.connections == 1)
+        assert bookie.counts.unsent_bytes == 0
