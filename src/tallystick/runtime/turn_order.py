@@ -145,8 +145,9 @@ class TurnOrderCore(Generic[Peer]):
         """A turn of it took so long; also when it waits again, and when it had it without waiting. None: one that is
         gone, of which nothing is to be known any more."""
         self._hosts.spent(host, seconds)
+        peers = self._peers_of(host)  # of each host that is known, though nothing is known of this peer
         if peer is not None:
-            self._peers_of(host).spent(peer, seconds)
+            peers.spent(peer, seconds)
 
     def discard(self, peer: Peer, host: str) -> None:
         """It is gone, and waits no more, if it did."""

@@ -121,6 +121,17 @@ def test_nothing_refers_to_a_peer_that_is_gone() -> None:
     assert not any(peer() is not None for peer in gone)
 
 
+def test_a_host_of_which_nothing_is_known_may_have_had_its_turn_for_one_that_is_gone() -> None:
+    """It may be forgotten within that turn; when it was to be forgotten once more, whoever came then met a fault."""
+    order: TurnOrderCore[int] = TurnOrderCore()
+    order.spent(None, "gone", 0.001)
+    for peer in range(2 * SPARE):
+        order.spent(peer, str(peer), 0.001)
+    order.add(0, "0")
+    assert order.pop() == 0
+    assert len(order._hosts._used) <= SPARE + 2
+
+
 def test_newcomers_without_end_do_not_keep_those_waiting_that_are_here() -> None:
     order: TurnOrderCore[str] = TurnOrderCore()
     order.add("here 0", "here")
