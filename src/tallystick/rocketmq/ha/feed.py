@@ -101,6 +101,7 @@ class FeedCore:
         self._skipped = 0  # reports between the greeting and the hello
         self._last_read = self._last_write = now
         self._greeting_ends = now + settings.greeting_ms / 1000
+        self._ending_reason: str | None = None  # why the link ends once the slave has taken what it was sent
 
     @property
     def feeding(self) -> bool:
@@ -129,8 +130,7 @@ class FeedCore:
     def verified(self, hello: SlaveHello, objection: str | None, log: LogRange, now: float) -> list[Action]:
         """The logs were compared. ``objection`` is why the slave cannot be fed, or None."""
         if objection is not None:
-            self._stage = _Stage.CLOSED
-            return [Greet(objection), Disconnect(objection)]
+            return [Greet(objection), *self._close(objection)]
         position = self._newest_file(log) if hello.start is None else hello.start
         self._feed_from(position)
         # The slave reports at the first frame, so it gets one at once.
@@ -149,7 +149,10 @@ class FeedCore:
     def tick(self, log: LogRange, now: float, *, writable: bool) -> list[Action]:
         """Send a heartbeat, or end the link, when that is due. ``writable``: the slave takes what it is sent."""
         if self._stage is _Stage.CLOSED:
-            return []
+            reason = self._ending_reason
+            if reason is None or now < self._silence_at():
+                return []
+            return self._close(reason, at_once=True)  # one that takes nothing would be waited for as long as TCP tries
         if now >= self._silence_at():
             return self._close("heard nothing from the slave for too long", at_once=True)
         if not self.feeding and now >= self._greeting_ends:
@@ -162,9 +165,9 @@ class FeedCore:
         return [SendHeartbeat(self.position)] if writable else []
 
     def wake_at(self) -> float | None:
-        """Returns when ``tick`` is due, or None if the link is closed."""
+        """Returns when ``tick`` is due, or None if the link was closed at once."""
         if self._stage is _Stage.CLOSED:
-            return None
+            return None if self._ending_reason is None else self._silence_at()
         return min(self._silence_at(), self._heartbeat_at() if self.feeding else self._greeting_ends)
 
     def _silence_at(self) -> float:
@@ -254,4 +257,5 @@ class FeedCore:
     def _close(self, reason: str, *, at_once: bool = False) -> list[Action]:
         self._stage = _Stage.CLOSED
         self._buffer = b""
+        self._ending_reason = None if at_once else reason
         return [Disconnect(reason, at_once)]

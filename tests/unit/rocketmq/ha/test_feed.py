@@ -106,6 +106,16 @@ def test_h6_a_silent_slave_is_given_up() -> None:
     assert link.wake_at() is None and link.tick(LOG, 36.0, writable=True) == []
 
 
+@pytest.mark.rule("H6")
+def test_h6_a_link_that_ends_is_given_up_when_nothing_is_heard_of_the_slave_for_long() -> None:
+    link = feed()
+    [close] = link.received(report(1 << 60), LOG, 3.0)
+    assert isinstance(close, Disconnect) and not close.at_once
+    assert link.wake_at() == 23.0 and link.tick(LOG, 22.9, writable=True) == []
+    assert link.tick(LOG, 23.0, writable=True) == [Disconnect(close.reason, at_once=True)]
+    assert link.wake_at() is None and link.tick(LOG, 24.0, writable=True) == []
+
+
 @pytest.mark.rule("H7")
 def test_h7_frames_of_at_most_32_kib_follow_each_other() -> None:
     link = fed()

@@ -110,6 +110,22 @@ async def test_h6_a_silent_slave_that_reads_nothing_is_closed_too(house: House) 
     assert master.port.status() == []
 
 
+async def test_h6_a_link_that_ends_waits_no_longer_for_a_slave_that_takes_nothing(house: House) -> None:
+    """It counted as a slave for as long as TCP tried, and each send waited for it."""
+    log = MemoryLog(bytes(64 * 1024 * 1024), file_bytes=1 << 30)
+    master = await house.master(log, housekeeping_ms=300, heartbeat_ms=200)
+    peer = await house.peer(master.address)
+    peer.report(1)
+    [link] = await _links(master)
+    peer.report(1 + len((await peer.frame())[1]))
+    await until(lambda: link._paused)
+    peer.report(1 << 40)
+    await until(lambda: link.closing)
+    await until(lambda: bool(master.reasons()))
+    assert f"the slave acknowledged {1 << 40}" in master.reasons()[0]
+    assert master.port.status() == [] and not master.waits.core.available(log.end)
+
+
 async def test_a_log_of_many_files_arrives_whole(house: House) -> None:
     log = MemoryLog(random.Random(5).randbytes(3_000_000), file_bytes=700_001)
     master = await house.master(log, heartbeat_ms=60_000)
