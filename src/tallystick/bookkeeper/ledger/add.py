@@ -30,7 +30,7 @@ class Reason(enum.Enum):
     """Why a ledger takes no more entries from this client."""
 
     FENCED = "another client recovers this ledger"
-    UNAUTHORIZED = "a bookie knows this ledger with another password"
+    UNAUTHORIZED = "a bookie knows this ledger with another password, or does not let this user append"
     NO_CHANGE = "the ensemble change failed"
     NO_QUORUM = "the ack quorum could not be met for too long"
     TOO_LATE = "an entry had no ack quorum in time"

@@ -77,6 +77,7 @@ class AddChannel:
         "_timeout_s",
         "belief",
         "connection",
+        "failure",
         "number",
     )
 
@@ -98,6 +99,7 @@ class AddChannel:
         self._sample, self._sampled_at = NO_ENTRY, 0.0  # one add at a time is timed, if adds are
         self.belief, self.number = belief, number
         self.connection = 0  # the number of the one that the newest answers came over
+        self.failure = ""  # why there was no answer, the last time
         self._closed = False
 
     @property
@@ -158,6 +160,7 @@ class AddChannel:
         if counts:
             self._listener.on_acked(self._slot, entries)
         else:  # somebody has them, but not the bookie that has what was sent before
+            self.failure = "another bookie answers in its place"
             self._listener.on_failed(self._slot, entries, None)
 
     def refused(self, entries: list[EntryId], code: Code) -> None:
@@ -168,6 +171,7 @@ class AddChannel:
     def failed(self, entries: list[EntryId], error: TallyError) -> None:
         """For the link: no answer in time, or the connection ended."""
         if not self._closed:
+            self.failure = error.message
             self._listener.on_failed(self._slot, entries, None)
 
     def close(self) -> None:

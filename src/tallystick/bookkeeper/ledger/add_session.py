@@ -304,7 +304,7 @@ class AddSession:
 
     def add_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
         self._context.bookies.counts.add_failed(code, len(entries))
-        self._failed_bookies.failed(self._core.ensemble[slot], code)
+        self._failed_bookies.failed(self._core.ensemble[slot], code, self._replicas.failure(slot))
         for entry in entries:
             self._perform(self._core.failed(slot, entry, code))
 
@@ -432,7 +432,7 @@ class AddSession:
         if action.reason is Reason.FENCED:
             failure: TallyError = LedgerFenced(**fields)
         elif action.reason is Reason.UNAUTHORIZED:
-            failure = Unauthorized("a bookie knows this ledger with another password", **fields)
+            failure = Unauthorized(action.reason.value, **fields)
         elif isinstance(cause, TallyError):
             failure = cause
         else:

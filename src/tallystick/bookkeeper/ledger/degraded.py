@@ -54,7 +54,7 @@ class FailedBookies:
     """
 
     def __init__(self) -> None:
-        self._codes: dict[BookieId, Code | None] = {}
+        self._responses: dict[BookieId, str] = {}
         self._tried_bookies: set[BookieId] = set()
 
     @property
@@ -62,14 +62,14 @@ class FailedBookies:
         """The bookies that are not taken now."""
         return self._tried_bookies
 
-    def failed(self, bookie: BookieId, code: Code | None) -> None:
-        """A bookie answered an add with ``code``, or (None) not at all."""
-        self._codes[bookie] = code
+    def failed(self, bookie: BookieId, code: Code | None, reason: str) -> None:
+        """A bookie answered an add with ``code``, or (None) not at all, for that ``reason``."""
+        self._responses[bookie] = reason if code is None else code.name
         self._tried_bookies.add(bookie)
 
     def confirmed(self) -> None:
         """An entry has its ack quorum."""
-        self._codes.clear()
+        self._responses.clear()
         self._tried_bookies.clear()
 
     def again(self) -> None:
@@ -77,8 +77,8 @@ class FailedBookies:
         self._tried_bookies.clear()
 
     def last_responses(self) -> dict[BookieId, str]:
-        """Return what each answered last, for people."""
-        return {bookie: "no answer" if code is None else code.name for bookie, code in self._codes.items()}
+        """Return what each answered last, or why it did not, for people."""
+        return dict(self._responses)
 
 
 class RetryCore:

@@ -22,7 +22,7 @@ def check_code(code: Code, piece: Range, bookie: BookieId) -> None:
     if code in NO_CODES:
         raise NoSuchEntry("the bookies do not have this entry", bookie=bookie, **about(piece))
     if code == Code.UNAUTHORIZED:
-        raise Unauthorized("it refuses to be read with this password", bookie=bookie, **about(piece))
+        raise Unauthorized("it refuses to be read with this password, or by this user", bookie=bookie, **about(piece))
     raise Unavailable("it cannot read this entry now", bookie=bookie, answer=code.name, **about(piece))
 
 

@@ -248,6 +248,10 @@ class Replicas:
         """Return the number of the connection that the slot's answers came over last."""
         return self._channels[slot].connection
 
+    def failure(self, slot: Slot) -> str:
+        """Return why the slot had no answer, the last time."""
+        return self._channels[slot].failure
+
     def _belief_of(self, slot: Slot) -> Belief:
         """Return the belief of a place: the same one while it keeps its bookie, once there was a channel."""
         return self._known_belief(slot) or _believed(self._ensemble[slot], self._identities)

@@ -39,14 +39,14 @@ def test_a_bookie_that_is_tried_again_ends_no_loss() -> None:
 
 def test_who_failed_is_not_taken_until_an_entry_was_confirmed_or_all_are_tried_again() -> None:
     failed = FailedBookies()
-    failed.failed("a", Code.IO_ERROR)
-    failed.failed("b", None)
-    failed.failed("c", Code.UNDEFINED)
-    answers = {"a": "IO_ERROR", "b": "no answer", "c": "UNDEFINED"}
+    failed.failed("a", Code.IO_ERROR, "")
+    failed.failed("b", None, "the bookie cannot be reached")
+    failed.failed("c", Code.UNDEFINED, "it was silent before")
+    answers = {"a": "IO_ERROR", "b": "the bookie cannot be reached", "c": "UNDEFINED"}
     assert set(failed.tried_bookies) == {"a", "b", "c"} and failed.last_responses() == answers
     failed.again()
     assert not failed.tried_bookies and failed.last_responses() == answers
-    failed.failed("a", Code.READ_ONLY)
+    failed.failed("a", Code.READ_ONLY, "")
     assert set(failed.tried_bookies) == {"a"} and failed.last_responses()["a"] == "READ_ONLY"
     failed.confirmed()
     assert not failed.tried_bookies and not failed.last_responses()

@@ -10,6 +10,8 @@ import pytest
 
 from support.small_cluster import SmallCluster
 from support.waiting import until
+from tallystick.bookkeeper.ledger.handshake import Handshaker
+from tallystick.errors import BookieUnavailable, NotEnoughBookies
 
 
 @pytest.fixture
@@ -90,4 +92,19 @@ async def test_p1_another_bookie_in_a_missing_ones_place_is_told_of_again_when_t
         await cluster.down(missing_bookie)
         await cluster.up(missing_bookie)
         await until(lambda: writer.missing == ())
+    await writer.close()
+
+
+async def test_a_writer_that_ends_says_why_each_bookie_gave_no_answer(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*given: object) -> None:
+        raise BookieUnavailable("the bookie does not let this client in")
+
+    monkeypatch.setattr(Handshaker, "connect", refuse)
+    writer = await cluster.client(no_quorum_s=0.05).create_ledger(3, write_quorum=2, ack_quorum=2)
+    with pytest.raises(NotEnoughBookies) as raised:
+        await writer.append(b"0")
+    reasons = set(raised.value.fields["answers"].values())
+    assert reasons == {"the bookie cannot be reached: the bookie does not let this client in"}
     await writer.close()
