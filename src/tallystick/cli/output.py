@@ -26,7 +26,8 @@ _ADVICE: dict[type[errors.TallyError], str] = {
     errors.LedgerFenced: "Another client recovers the ledger: go on in a new one.",
     errors.LedgerClosed: "Go on in a new ledger.",
     errors.NoSuchLedger: "See `tally ledger list`.",
-    errors.Unauthorized: "Passwords come from --password-file or the variable TALLY_PASSWORD.",
+    errors.Unauthorized: "Passwords come from --password-file or the variable TALLY_PASSWORD; what a user may do "
+    "stands in the bookies' permissionsFile.",
     errors.BookieUnavailable: "See `tally bookie list`, and try again.",
     errors.BrokerUnavailable: "See `tally ha status`, and try again.",
     errors.MetadataUncertain: "See `tally ledger show` or `tally ledger list` for what was done, and try again.",
@@ -49,7 +50,7 @@ def advice(error: errors.TallyError, *, changes: bool = False) -> str:
     ``changes``: something was ordered that changes what is stored.
     """
     if isinstance(error, errors.RequestTimeout):
-        where = "tally bookie list" if "bookie" in error.fields else "tally ha status"
+        where = "tally ha status" if error.fields.keys().isdisjoint({"bookie", "ledger"}) else "tally bookie list"
         return f"{'. It may have been done all the same' if changes else ''}. See `{where}`, and try again."
     if isinstance(error, errors.NotEnoughBookies):
         return f". {_more_bookies(error)}"
