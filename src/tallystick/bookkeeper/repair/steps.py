@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.shortfall import Place
-from tallystick.bookkeeper.wire.values import BookieId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import BookieId, LedgerMetadata, LedgerState
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,10 @@ def next_step(
     if shortfall.is_open_at(metadata, absent):
         if still_s >= open_grace_s:
             return Recover()
-        return Wait(open_grace_s - still_s, "the ledger is written, and its writer may replace the bookie by itself")
+        reason = "the ledger is written, and its writer may replace the bookie by itself"
+        if metadata.state is LedgerState.IN_RECOVERY:
+            reason = "a recovery of the ledger has begun and not ended: it may be under way"
+        return Wait(open_grace_s - still_s, reason)
     if marked and shortfall.is_open_at(metadata, named):
         return Wait(open_grace_s, "the ledger is written: what its newest fragment lacks is known when that has an end")
     return Done()

@@ -8,7 +8,7 @@ from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.shortfall import Place
 from tallystick.bookkeeper.repair.steps import Check, Copy, Done, Recover, Wait, next_step
-from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
+from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 
 OPEN = LedgerMetadata(3, 2, 2, (Fragment(0, ("a", "b", "c")), Fragment(10, ("a", "d", "c"))))
 CLOSED = OPEN.closed(24, 100)
@@ -59,7 +59,9 @@ def test_steps_copy_first_then_check_then_recover() -> None:
     assert isinstance(step(CLOSED, "b", "abcd"), Check)
     assert step(CLOSED, "b", "abcd", *shortfall.places(CLOSED, "b")) == Done()
     assert step(CLOSED, "z", "abcd") == Done()
-    assert isinstance(step(OPEN, "d", "abc"), Wait)
+    assert isinstance(waits := step(OPEN, "d", "abc"), Wait) and "its writer may replace" in waits.reason
+    recovering = replace(OPEN, state=LedgerState.IN_RECOVERY)  # which no writer writes any more
+    assert isinstance(waits := step(recovering, "d", "abc"), Wait) and "a recovery of the ledger" in waits.reason
     assert step(OPEN, "d", "abc", still_s=60) == Recover()
     assert isinstance(step(OPEN, "a", "bcd", still_s=60), Copy)
     assert isinstance(step(OPEN, "d", "abcd", still_s=60), Wait), "a living bookie never costs a fence"
