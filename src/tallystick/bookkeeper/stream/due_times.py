@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Protocol
@@ -48,15 +49,19 @@ class DueTimes:
         self._heap.clear()
 
     def _ring(self) -> None:
-        now, due = self._clock.now(), list[Due]()
+        now, due = self._clock.now(), deque[Due]()
         while self._heap and self._heap[0][0] <= now and len(due) < AT_ONCE:
             at, _, one = heappop(self._heap)
             if self._times.get(one) == at:
                 del self._times[one]
                 due.append(one)
-        for one in due:
-            one.due()
-        if self._heap and self._heap[0][0] <= now:
-            asyncio.get_running_loop().call_soon(self._ring)
-        elif self._heap:
-            self._alarm.set(self._heap[0][0])
+        try:
+            while due:
+                due.popleft().due()
+        finally:  # whatever happens, the others are told
+            for one in due:
+                self.set(one, now)
+            if self._heap and self._heap[0][0] <= now:
+                asyncio.get_running_loop().call_soon(self._ring)
+            elif self._heap:
+                self._alarm.set(self._heap[0][0])

@@ -50,6 +50,22 @@ async def test_many_that_are_due_together_leave_others_their_turn() -> None:
     assert between == [AT_ONCE, 2 * AT_ONCE, 3 * AT_ONCE]
 
 
+async def test_a_fault_of_one_takes_nobody_elses_time() -> None:
+    """Of all streams whose time had come with it no ledger was rolled over any more, and nothing was trimmed."""
+    times, told, faults = DueTimes(machine().clock), list[tuple[str, float]](), list[object]()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: faults.append(context.get("exception")))
+
+    class Broken(One):
+        def due(self) -> None:
+            raise ValueError("a fault of ours")
+
+    for name, at in (("a", 1), ("broken", 1), ("b", 1), ("c", 2)):
+        times.set((Broken if name == "broken" else One)(told, name), loop.time() + at)
+    await asyncio.sleep(5)
+    assert [name for name, _ in told] == ["a", "b", "c"] and len(faults) == 1
+
+
 async def test_times_that_are_set_again_and_again_take_no_room() -> None:
     times, told = DueTimes(machine().clock), list[tuple[str, float]]()
     one = One(told, "one")
