@@ -11,6 +11,8 @@ import pytest
 from support.bookies import Home, SpyDisk, adds, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
+from tallystick.bookkeeper.bookie.compaction import Compaction
+from tallystick.bookkeeper.bookie.ledger_folders import FolderFailure
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
@@ -195,6 +197,28 @@ async def test_a_folder_that_fails_when_its_room_is_asked_for_before_a_rewrite_i
         broken.folder = "/l1/"
         await bookie.upkeep.compact()
         assert len(home.heard("ledger folder failed")) == 1 and bookie.storage.folders.in_use == [0]
+        assert not bookie.failure.done()
+
+
+async def test_a_folder_that_fails_under_a_rewrite_and_a_checkpoint_is_lost_once(
+    home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rewrite hears of it when the checkpoint has given the folder up: that stopped the bookie."""
+    async with home.running(**two(home)) as bookie:
+        await filled(cluster, bookie)
+        upkeep, storage = bookie.upkeep, bookie.storage
+        log = next(log for log in storage.log_ids() if storage.folders.folder_of(log) == 1)
+        failure = FolderFailure(storage.folders._folders[1], StorageError("an error of the disk"))
+
+        async def copy(compaction: Compaction) -> None:
+            async with upkeep._turn:
+                await upkeep._lose(failure)
+            raise failure
+
+        monkeypatch.setattr(storage.checkpoints, "groups_to_rewrite", lambda: [(log,)])
+        monkeypatch.setattr(upkeep, "_copy", copy)
+        await upkeep.compact()
+        assert len(home.heard("ledger folder failed")) == 1 and storage.folders.in_use == [0]
         assert not bookie.failure.done()
 
 

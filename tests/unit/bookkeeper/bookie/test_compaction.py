@@ -18,6 +18,7 @@ from tallystick.bookkeeper.bookie.checkpoint import CheckpointPlan
 from tallystick.bookkeeper.bookie.compaction import Compaction
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.steps import finished
+from tallystick.errors import DiskFull
 from tallystick.runtime.disk import Usage
 from tallystick.sim.disk import Crashed, SimDisk
 
@@ -250,6 +251,29 @@ async def test_a_bookie_that_stops_meanwhile_leaves_the_old_logs(home: Home, mon
     async with home.running() as bookie, talking(bookie) as peer:
         assert bookie.storage.stats().entry_logs == 4
         assert [await peer.code(read(1, entry)) for entry in range(40)] == [Code.OK] * 40
+
+
+async def test_a_rewriting_that_fails_gives_the_room_of_its_new_log_back(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed as the disk is full, perhaps: nothing else would delete that log before the next start."""
+    home.storage = replace(SMALL_BOOKIE, merge_logs=4)
+    await with_four_logs(home)
+
+    def logs() -> set[str]:
+        return {file.name for file in home.path.rglob("*.log")}
+
+    async with home.running() as bookie:
+        before, during = logs(), list[set[str]]()
+
+        async def spend(size: int) -> None:
+            during.append(logs())
+            raise DiskFull("no space")
+
+        monkeypatch.setattr(bookie.upkeep._bytes_pace, "spend", spend)
+        await bookie.upkeep.compact()
+        assert during[0] > before and home.heard("entry logs not rewritten")
+        await until(lambda: logs() == before)
 
 
 async def test_a_collection_orders_it_and_only_its_begin_and_end_take_a_checkpoints_turn(

@@ -16,9 +16,10 @@ from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
-from tallystick.bookkeeper.ledger.identity import Belief, Unidentified
+from tallystick.bookkeeper.ledger.identity import Belief, LinkIdentity, Unidentified
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.driver import BookiePresence
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.values import LedgerMetadata
 from tallystick.errors import LedgerFenced, MetadataUnavailable
@@ -73,6 +74,25 @@ def test_who_the_bookie_was_when_it_was_chosen_counts_also_over_the_first_link()
         belief.linked()
         belief.acked([0])
         assert belief.identified(identity) == (counts, [0])
+
+
+async def test_what_is_read_of_a_bookie_behind_the_end_of_its_link_says_nothing() -> None:
+    may_answer, told, moves = asyncio.Event(), list[Any](), list[str]()
+
+    async def identify(bookie: str) -> BookiePresence:
+        await may_answer.wait()
+        return BookiePresence(7, ("127.0.0.9", 1))
+
+    async def connected() -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    identity = LinkIdentity("b0", identify, connected, moves.append, 5.0)
+    identity.ask(told.append)
+    await asyncio.sleep(0.01)
+    identity.close()
+    may_answer.set()
+    await asyncio.sleep(0.01)
+    assert [type(each) for each in told] == [Unidentified] and not moves
 
 
 # -- over connections -------------------------------------------------------------------------------------------------

@@ -104,6 +104,8 @@ async def test_a_long_or_an_old_cursor_ledger_is_replaced(stream: Stream, cluste
         await asyncio.sleep(cursor_store.LEDGER_AGE_S)
         await acked(cursor, 7)
         newest = (await node(cursors)).ledger
+        await acked(cursor, 8)
+        assert (await node(cursors)).ledger == newest, "it is not old yet"
         assert newest not in made and await ledgers(cursors) == {newest} and await notes(cursors) == []
     await cursors.close()
 
@@ -157,6 +159,32 @@ async def test_what_is_acknowledged_during_a_save_is_saved_by_the_next(
     await cursors.close()
     again = await cursors_of(cluster.client(3)).open(NAME, "billing", takeover=True)
     assert again.mark == position(again, 2)
+
+
+async def test_a_seek_while_another_one_is_stored_is_stored_as_one(
+    stream: Stream, cursors: Cursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trimmer may have read where the cursor was between them, and would not be overtaken."""
+    cursor = await cursors.open(NAME, "billing")
+    await cursor.ack_up_to(position(cursor, 24))
+    catalog, seeking = cursors._context.catalog, list[asyncio.Task[None]]()
+    overtake, overtaken = catalog.overtake, 0
+
+    async def overtake_late(name: str) -> None:
+        nonlocal overtaken
+        overtaken += 1
+        if not seeking:
+            seeking.append(asyncio.create_task(cursor.seek("beginning")))
+            await asyncio.sleep(1)
+        await overtake(name)
+
+    monkeypatch.setattr(catalog, "overtake", overtake_late)
+    await cursor.seek(position(cursor, 14))
+    await seeking[0]
+    assert overtaken == 2
+    info = await node(cursors)
+    assert info.ledger == NO_LEDGER and info.state == CursorState(Position(position(cursor, 0).ledger, -1))
+    await cursor.close()
 
 
 async def test_what_is_beyond_the_bounds_is_said_once(

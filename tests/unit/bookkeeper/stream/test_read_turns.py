@@ -42,6 +42,20 @@ async def test_who_does_not_wait_is_sent_away_as_soon_as_the_holder_waits() -> N
     assert await third
 
 
+async def test_who_ends_while_it_waits_sends_nobody_away_any_more() -> None:
+    """It was cancelled, or had waited for long enough: the next holder reads what is there."""
+    turns = ReadTurns()
+    assert await turns.take(wait=True)
+    turns.waits()
+    turns.give_back()
+    assert await turns.take(wait=False)
+    behind = asyncio.create_task(turns.take(wait=False))
+    await settled()
+    assert not behind.done()
+    turns.give_back()
+    assert await behind
+
+
 async def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next() -> None:
     turns = ReadTurns()
     assert await turns.take(wait=True)

@@ -197,7 +197,8 @@ async def test_all_messages_that_came_before_a_pull_was_woken_wake_it(tmp_path: 
         assert bodies(await peer.answer(waiting)) == [b"wanted"]
 
 
-async def test_messages_that_a_queue_had_before_do_not_hide_later_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_rebuilt_first", [False, True])
+async def test_messages_that_a_queue_had_before_do_not_hide_later_ones(tmp_path: Path, is_rebuilt_first: bool) -> None:
     """A queue is rebuilt from its beginning while messages come at its end."""
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
@@ -207,8 +208,11 @@ async def test_messages_that_a_queue_had_before_do_not_hide_later_ones(tmp_path:
         await until(lambda: pulls.held_count == 1)
         pulls._waking = TurnSteps(1)
         pulls._waking.run(busy(ended))
+        if is_rebuilt_first:
+            pulls.rebuilt([Arrival(TOPIC, 0, 1, [0])])
         await peer.ask(send_command(body=b"new"))
-        pulls.rebuilt([Arrival(TOPIC, 0, 1, [0])])
+        if not is_rebuilt_first:
+            pulls.rebuilt([Arrival(TOPIC, 0, 1, [0])])
         ended.append(None)
         assert bodies(await peer.answer(waiting)) == [b"new"]
 

@@ -11,6 +11,7 @@ import pytest
 from support.brokers import benched, fill, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import pull
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag
 
@@ -58,6 +59,29 @@ async def test_of_a_connection_that_ends_no_pull_waits(tmp_path: Path, monkeypat
         assert broker._pulls._late
         link.abort("its peer has gone")
         assert not broker._pulls._late
+
+
+async def test_nothing_is_kept_of_a_connection_that_ends_as_a_pull_of_it_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "TURN_BYTES", 1)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        reader = await bench.peer(broker)
+        await fill(reader, 3)
+        await reader.ask(pull_command())
+        (link,) = broker._server._main._links
+        for opaque in range(1000, 1003):
+            broker._requests.received([(link, numbered(opaque))])
+        read = broker._pulls._reads.read
+
+        def end(link: Link, *args: Any) -> Command:
+            link.abort("its peer has gone")
+            return read(link, *args)
+
+        monkeypatch.setattr(broker._pulls._reads, "read", end)
+        await until(lambda: not broker._server._main._links)
+        assert link not in broker._pulls._late._order._peers[link.host]._used
 
 
 async def test_a_connection_whose_pulls_take_long_has_fewer_of_them(

@@ -63,7 +63,7 @@ async def test_who_takes_whole_turns_keeps_nobody_from_having_some() -> None:
 async def test_a_fault_of_one_takes_nobody_elses_turn() -> None:
     turn_bytes, sent, faults = TurnBytes(10), list[str](), list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context.get("exception")))
-    before, behind = Link(turn_bytes, 10, sent, "a"), Link(turn_bytes, 10, sent, "b")
+    before, behind = Link(turn_bytes, 15, sent, "a"), Link(turn_bytes, 10, sent, "b")
 
     def broken() -> None:
         raise ValueError("a fault of ours")
@@ -71,7 +71,7 @@ async def test_a_fault_of_one_takes_nobody_elses_turn() -> None:
     turn_bytes.spend(10)
     for pump in (before.pump, broken, behind.pump):
         turn_bytes.wait(pump)
-    for _ in range(3):
+    for _ in range(4):
         await asyncio.sleep(0)
-    assert sent == ["a10", "b10"] and len(faults) == 1
+    assert sent == ["a10", "b10", "a5"] and len(faults) == 1
     turn_bytes.close()
