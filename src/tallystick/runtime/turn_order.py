@@ -150,8 +150,8 @@ class TurnOrderCore(Generic[Peer]):
             peers.spent(peer, seconds)
 
     def discard(self, peer: Peer, host: str) -> None:
-        """It is gone, and waits no more, if it did."""
-        self._waiting.pop(peer, None)
+        """It is gone, and waits no more, if it did, whatever its host was called then."""
+        host = self._waiting.pop(peer, host)
         peers = self._peers.get(host)
         if peers is not None:
             peers.discard(peer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,6 +23,7 @@ from tallystick.runtime.arena import Arena
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.network import no_delay
 from tallystick.runtime.tls import CONNECTION_BYTES, TlsConnection
+from tallystick.runtime.turn_order import TurnOrderCore
 from tallystick.runtime.turn_time import TurnTime
 from tallystick.runtime.unsent_writes import UnsentWrites
 
@@ -32,37 +33,62 @@ _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory 
 
 
 class Outbox:
-    """The links that have something to send: each writes once per loop tick, as far as there is time for that."""
+    """The links that have something to send: each writes once per loop tick, as far as there is time for that. Of those
+    that wait for more of it hosts have their turns, who used least first (``runtime/turn_order.py``)."""
 
     def __init__(self, clock: Clock) -> None:
         self._loop, self._clock = asyncio.get_running_loop(), clock
         self._turn_time = TurnTime.of(self._loop)
-        self._links: list[Link] = []
+        self._links: list[Link] = []  # of this tick
+        self._waiting: TurnOrderCore[Link] = TurnOrderCore()
         self._scheduled = False
 
     def put(self, link: Link) -> None:
         self._links.append(link)
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._turn)
+        self._write_soon()
+
+    def closed(self, link: Link) -> None:
+        """A link has ended: it waits no more."""
+        self._waiting.discard(link, link.host)
 
     def flush(self) -> None:
         """Write now instead of at the end of the tick: it takes the kernel as long as everything before, for a crowd.
-        Those that there is no time for are the first of the next tick."""
+        Those that there is no time for have it in the next ticks."""
         links, self._links = iter(self._links), []
         ends_at = self._turn_time.ends(self._clock.now(), FLUSH_S)
         try:
-            for link in links:
-                try:
-                    link.flush()
-                except Exception as error:
-                    link.abort(f"a fault here: {error!r}")  # some of it may have left
-                    raise
+            for link in () if self._waiting else links:
+                self._write(link)
+                if self._clock.now() >= ends_at:
+                    break
+            self._wait(links)
+            while self._waiting:
+                link, began = self._waiting.pop(), self._clock.cpu()
+                self._write(link)
+                self._waiting.spent(link if link.alive else None, link.host, self._clock.cpu() - began)
                 if self._clock.now() >= ends_at:
                     break
         finally:
-            for link in links:
-                self.put(link)
+            self._wait(links)  # whatever happens
+            if self._waiting:
+                self._write_soon()
+
+    def _wait(self, links: Iterable[Link]) -> None:
+        for link in links:
+            if link.alive:
+                self._waiting.add(link, link.host)
+
+    def _write(self, link: Link) -> None:
+        try:
+            link.flush()
+        except Exception as error:
+            link.abort(f"a fault here: {error!r}")  # some of it may have left
+            raise
+
+    def _write_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False
@@ -351,6 +377,7 @@ class Link(asyncio.BufferedProtocol):
     def _end(self, reason: str) -> None:
         if not self._ended:
             self._ended, self.alive = True, False
+            self._around.outbox.closed(self)
             self._drop_queued()
             if self._around.memory is not None:
                 self._drop_read()

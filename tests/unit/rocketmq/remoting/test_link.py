@@ -301,21 +301,82 @@ async def test_records_that_are_not_decrypted_count_as_requests(link: Link, memo
 class SlowLink:
     """Stands for a link whose peer's bytes take the kernel a millisecond."""
 
-    def __init__(self, number: int, clock: ManualClock, written: list[list[int]]) -> None:
-        self._number, self._clock, self._written = number, clock, written
+    alive = True
+
+    def __init__(self, bench: Crowd, number: int, host: str) -> None:
+        self._bench, self.number, self.host = bench, number, host
 
     def flush(self) -> None:
-        self._clock.time += 0.001
-        self._written[-1].append(self._number)
+        self._bench.clock.time += 0.001
+        self._bench.written[-1].append(self.number)
+        if self.number in self._bench.faults:
+            raise ZeroDivisionError
+
+    def abort(self, reason: str) -> None:
+        self.alive = False
 
 
-async def test_a_crowd_writes_in_several_turns_in_its_order() -> None:
-    clock, written = ManualClock(), list[list[int]]()
-    outbox = Outbox(clock)
-    for number in range(100):
-        outbox.put(cast("Link", SlowLink(number, clock, written)))
-    while sum(map(len, written)) < 100:
-        written.append([])
+class Crowd:
+    """An outbox, and what each of its turns writes."""
+
+    def __init__(self) -> None:
+        self.clock, self.written, self.faults = ManualClock(), list[list[int]](), set[int]()
+        self.outbox = Outbox(self.clock)
+
+    def put(self, number: int, host: str) -> Link:
+        link = cast("Link", SlowLink(self, number, host))
+        self.outbox.put(link)
+        return link
+
+    async def turn(self) -> list[int]:
+        self.written.append([])
         await asyncio.sleep(0)
-    assert [number for turn in written for number in turn] == list(range(100))
-    assert max(map(len, written)) <= FLUSH_S * 1000 + 1
+        return self.written[-1]
+
+    async def rest(self) -> list[int]:
+        """What is written until nothing waits."""
+        rest: list[int] = []
+        while numbers := await self.turn():
+            rest += numbers
+        return rest
+
+
+async def test_a_crowd_writes_in_several_turns() -> None:
+    crowd = Crowd()
+    for number in range(100):
+        crowd.put(number, "127.0.0.1")
+    assert await crowd.rest() == list(range(100))
+    assert max(map(len, crowd.written)) <= FLUSH_S * 1000 + 1
+
+
+async def test_the_responses_of_a_crowd_keep_those_of_another_host_no_longer_than_its_turn() -> None:
+    """They had the order in which they came: a response waited for one of each of thousands of connections."""
+    crowd = Crowd()
+    for number in range(400):
+        crowd.put(number, f"127.0.1.{number % 4}")
+    crowd.put(400, "127.0.0.9")
+    for _ in range(3):
+        await crowd.turn()
+    assert any(400 in numbers for numbers in crowd.written)
+    crowd.put(401, "127.0.0.9")
+    assert 401 in await crowd.turn()
+    assert len(await crowd.rest()) > 350
+
+
+async def test_a_link_that_has_ended_waits_no_more() -> None:
+    crowd = Crowd()
+    links = [crowd.put(number, "127.0.0.1") for number in range(20)]
+    await crowd.turn()
+    links[-1].abort("gone")
+    crowd.outbox.closed(links[-1])
+    assert links[-1] not in crowd.outbox._waiting
+    assert await crowd.rest() == list(range(len(crowd.written[0]), 19))
+
+
+async def test_a_fault_in_one_leaves_the_others_their_turn() -> None:
+    crowd = Crowd()
+    crowd.faults |= {2, 11}
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    links = [crowd.put(number, "127.0.0.1") for number in range(20)]
+    assert sorted(await crowd.rest()) == list(range(20))
+    assert [number for number, link in enumerate(links) if not link.alive] == [2, 11]
