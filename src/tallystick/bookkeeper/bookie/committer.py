@@ -1,16 +1,18 @@
 """Group commit without a timer: what is staged while one commit is written is the next one.
 
 Responses that wait for durability are held here until a commit that began after them has returned, and leave as one
-write a connection. Those to deferred adds wait for the write of their commit alone, and a commit for which no other
-response waits is not synced: the next one that is takes it along. A commit that finds the disk full is tried again
-until there is space: nothing staged is ever forgotten, its responses are only late. Any other failure is the end:
+write a connection: of very many connections some in each turn of the loop, and hosts have their turns
+(``runtime/turn_order.py``). Those to deferred adds wait for the write of their commit alone, and a commit for which no
+other response waits is not synced: the next one that is takes it along. A commit that finds the disk full is tried
+again until there is space: nothing staged is ever forgotten, its responses are only late. Any other failure is the end:
 nobody knows what is on the disk, so no response leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Protocol
 
 from tallystick.bookkeeper.bookie.journals import StagedCommit
@@ -18,14 +20,20 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.errors import DiskFull
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.turn_order import PeerQueues
+from tallystick.runtime.turn_steps import TurnSteps
 from tallystick.runtime.worker import Worker
 
 STAGED_BYTES = 64 * 1024 * 1024  # beyond it connections are not read until a commit returned
 RETRY_S = 1.0
+DELIVER_EACH_TURN = 256  # connections: with what the kernel does for each, some milliseconds
+RESUME_EACH_TURN = 256  # connections that waited for room
 
 
-class ResponseReceiver(Protocol):
+class ResponseReceiver(Hashable, Protocol):
     """A connection, as the committer sees it."""
+
+    peer: str  # its host
 
     def deliver(self, responses: Sequence[bytes]) -> None: ...
 
@@ -63,7 +71,11 @@ class Committer:
         self._until_synced: ResponsesByCommit = {}
         self._written = self._synced = storage.newest_commit  # so far the commits are; nothing is staged yet
         self._wanted = self._synced  # and so far they are to be synced
-        self._blocked: list[ResponseReceiver] = []
+        # What is true, and had no time in its turn.
+        self._late: PeerQueues[ResponseReceiver, tuple[ResponseReceiver, Sequence[bytes]]] = PeerQueues()
+        self._late_turn: asyncio.Handle | None = None
+        self._blocked: deque[ResponseReceiver] = deque()
+        self._resumes, self._resuming = TurnSteps(RESUME_EACH_TURN), False
         self._in_flight = self._reserved = 0  # bytes
         self._busy = self._kicked = self._stuck = self._dead = self._pressed = False
         self._retry: asyncio.TimerHandle | None = None
@@ -106,6 +118,11 @@ class Committer:
             # In the next turn of the loop: the connections that are read in this one share the commit.
             self._kicked = True
             self._loop.call_soon(self._start)
+
+    def forget(self, connection: ResponseReceiver) -> None:
+        """It is gone, and gets nothing that is late."""
+        self._late.discard(connection, connection.peer)
+        self._look_whether_idle()
 
     def block(self, connection: ResponseReceiver) -> None:
         """Call its ``resume`` when there is room again."""
@@ -199,16 +216,47 @@ class Committer:
         self._unblock()
 
     def _unblock(self) -> None:
-        blocked = () if self.congested else tuple(self._blocked)
-        del self._blocked[: len(blocked)]
-        for connection in blocked:
-            connection.resume()
+        if self._blocked and not (self.congested or self._resuming):
+            self._resuming = True
+            self._resumes.run(self._resume_all())
+
+    def _resume_all(self) -> Iterator[None]:
+        """Until there is no room again."""
+        try:
+            while self._blocked and not self.congested:
+                self._blocked.popleft().resume()
+                yield
+        finally:
+            self._resuming = False
 
     def _deliver(self) -> None:
         """Deliver the responses that have become true."""
+        ready: list[tuple[ResponseReceiver, list[bytes]]] = []
         for responses, number in (self._until_written, self._written), (self._until_synced, self._synced):
             for commit in sorted(commit for commit in responses if commit <= number):
-                for connection, ready in responses.pop(commit).items():
-                    connection.deliver(ready)
-        if not (self._busy or self._kicked or self._until_written or self._until_synced):
+                ready += responses.pop(commit).items()
+        if self._late or len(ready) > DELIVER_EACH_TURN:
+            for connection, responses_of_it in ready:
+                self._late.put(connection, connection.peer, (connection, responses_of_it))
+            if self._late_turn is None:
+                self._deliver_late()
+        else:
+            for connection, responses_of_it in ready:
+                connection.deliver(responses_of_it)
+        self._look_whether_idle()
+
+    def _deliver_late(self) -> None:
+        """Deliver to as many as this turn has time for."""
+        self._late_turn = None
+        for _ in range(DELIVER_EACH_TURN):
+            if not self._late:
+                break
+            connection, responses = self._late.pop()
+            connection.deliver(responses)
+        if self._late:
+            self._late_turn = self._loop.call_soon(self._deliver_late)
+        self._look_whether_idle()
+
+    def _look_whether_idle(self) -> None:
+        if not (self._busy or self._kicked or self._until_written or self._until_synced or self._late):
             self.idle.set()

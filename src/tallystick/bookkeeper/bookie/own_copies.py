@@ -25,6 +25,8 @@ from tallystick.runtime.worker import Worker
 class _Heard:
     """Hear once of the committer: a commit is synced, or it has room again."""
 
+    peer = "itself"
+
     def __init__(self) -> None:
         self.done = asyncio.get_running_loop().create_future()
 

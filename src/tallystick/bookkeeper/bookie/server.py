@@ -204,6 +204,7 @@ class BookieServer:
     def forget(self, session: Session) -> None:
         self._freed.freed(self._budget.forget(session))
         self._turns.leave(session, session.peer)
+        self._committer.forget(session)
         self._arena.closed(session, session.peer)
         self._polls.forget(session)
         self._lists.forget(session)
