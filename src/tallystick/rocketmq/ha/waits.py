@@ -1,7 +1,13 @@
-"""The shell of ``AcksCore``: its clock, its timer, and the calls when waits are over."""
+"""The shell of ``AcksCore``: its clock, its timer, and the calls when waits are over.
+
+A disk or a slave that was late ends very many waits at once. Each may have a thousand sends, whose responses are made
+when it is told: some waits are told in each turn of the loop, in their order.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from tallystick.rocketmq.ha.acks import AcksCore, Settle, Settled
@@ -9,9 +15,11 @@ from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.clock import Clock
 
+SETTLES_EACH_TURN = 4  # waits; each has the sends of one turn at most
+
 
 class Waits:
-    """``settled`` gets all waits that one event ended, in one call. All methods run on the loop."""
+    """``settled`` gets the waits that are over. All methods run on the loop."""
 
     def __init__(
         self, clock: Clock, settings: HaSettings, settled: Callable[[list[Settle]], None], *, flushed: int
@@ -19,6 +27,8 @@ class Waits:
         self._clock, self._settled = clock, settled
         self.core = AcksCore(settings, flushed=flushed)
         self._alarm = Alarm(clock, self._tick)
+        self._over: deque[Settle] = deque()  # and not told yet
+        self._next: asyncio.Handle | None = None
 
     def appended(self, end: int, *, flush: bool, replicas: bool) -> Settled:
         """Pass on ``AcksCore.appended``. Waits that are over at once are in the result and are not passed to
@@ -40,17 +50,35 @@ class Waits:
         self._tell(self.core.disconnected(slave, self._clock.now()))
 
     def give_up(self) -> None:
-        """End all waits: see ``AcksCore.give_up``."""
+        """End all waits, and tell them at once: see ``AcksCore.give_up``."""
         self._tell(self.core.give_up())
+        self._tell_the_rest()
 
     def close(self) -> None:
-        """Stop the timer: ``settled`` is not called any more."""
+        """Tell what is over, and stop the timer: ``settled`` is not called any more."""
         self._alarm.cancel()
+        self._tell_the_rest()
 
     def _tick(self) -> None:
         self._tell(self.core.tick(self._clock.now()))
 
     def _tell(self, settles: list[Settle]) -> None:
         self._alarm.set(self.core.wake_at())
-        if settles:
-            self._settled(settles)
+        self._over += settles
+        if self._over and self._next is None:
+            self._tell_some()
+
+    def _tell_some(self) -> None:
+        self._next = None
+        some = [self._over.popleft() for _ in range(min(len(self._over), SETTLES_EACH_TURN))]
+        if self._over:
+            self._next = asyncio.get_running_loop().call_soon(self._tell_some)
+        self._settled(some)
+
+    def _tell_the_rest(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        rest, self._over = list(self._over), deque()
+        if rest:
+            self._settled(rest)
