@@ -20,7 +20,7 @@ from tallystick.errors import (
     Unavailable,
     UsageError,
 )
-from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings, close_links
 from tallystick.rocketmq.remoting.replays import Numbered
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.numbers import number_of
@@ -137,16 +137,16 @@ class RemotingClient:
             sign(command, credentials, peer.numbered.next(command.code, self._clock.wall_ms()))
 
     async def close(self) -> None:
-        """End all connections; requests without a response fail as lost."""
+        """End all connections, once what was asked has left if the servers take it; requests without a response fail as
+        lost."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        peers = list(self._of_link.values())
-        for peer in peers:
-            peer.link.close()
+        links = [peer.link for peer in self._of_link.values()]
+        await close_links(links, "this client is closed")
         await asyncio.gather(*self._connecting, return_exceptions=True)  # cancelled with their links
-        for peer in peers:
-            await peer.link.disconnected.wait()
+        for link in links:
+            await link.disconnected.wait()
 
     # Connections
 

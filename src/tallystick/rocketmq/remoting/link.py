@@ -9,8 +9,9 @@ stops reading such a peer. A client's never does: then both sides would wait.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -30,6 +31,7 @@ from tallystick.runtime.unsent_writes import UnsentWrites
 _COMMAND_BYTES = 512  # that a queued command takes beside its body: on the wire not quite, in memory about
 FLUSH_S = 0.005  # of one turn of the loop
 _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory hears of it
+_DRAIN_S = 0.5  # for what is queued to leave when this side stops
 
 
 class Outbox:
@@ -383,6 +385,18 @@ class Link(asyncio.BufferedProtocol):
                 self._drop_read()
                 self._around.memory.forget(self)
             self._around.closed(self, reason)
+
+
+async def close_links(links: Sequence[Link], reason: str) -> None:
+    """Close all at once. A peer that hangs takes nothing of what is queued: nobody waits for it as long as that."""
+    for link in links:
+        link.close()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_S):
+            for link in links:
+                await link.disconnected.wait()
+    for link in links:
+        link.abort(reason)
 
 
 def _sizes(command: Command) -> tuple[int, int]:

@@ -8,14 +8,13 @@ that sends garbage is closed, and nothing else notices.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.remoting.backlog import TURN_S
 from tallystick.rocketmq.remoting.intake import Intake
-from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings, close_links
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.remoting.settings import RemotingSettings
@@ -33,7 +32,6 @@ from tallystick.runtime.turn_time import TurnTime
 _ARENAS_SHARE = 0.125  # of the server's memory is what one read of each connection may bring; two come before it waits
 CLOSE_EACH_TURN = 32  # connections that the server closes for their silence, or for what they take: some milliseconds
 FORGET_EACH_TURN = 100  # connections that ended, whoever ended them: some milliseconds
-_DRAIN_S = 0.5  # for responses to leave when the server stops
 
 
 class RequestReceiver(Protocol):
@@ -120,15 +118,7 @@ class RemotingServer:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._closing.close()
-        links = list(self._links)
-        for link in links:
-            link.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_S):
-                for link in links:
-                    await link.disconnected.wait()
-        for link in links:
-            link.abort("the server stops")
+        await close_links(list(self._links), "the server stops")
         self._ended.forget_all()
 
     def _opened(self, link: Link) -> None:

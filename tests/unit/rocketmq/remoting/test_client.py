@@ -247,3 +247,26 @@ def test_an_address_is_host_and_port(wrong: str) -> None:
 def test_addresses() -> None:
     assert parse_address("127.0.0.1:9876") == ("127.0.0.1", 9876)
     assert parse_address("[::1]:9876") == ("::1", 9876)
+
+
+@pytest.mark.real_time
+async def test_a_client_that_is_closed_does_not_wait_for_a_server_that_hangs() -> None:
+    """It takes nothing: what is queued for it would be waited for as long as it is stopped."""
+    held: list[asyncio.StreamWriter] = []
+
+    def stop_reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        held.append(writer)
+
+    client, results = RemotingClient(machine(), RemotingSettings()), list[Command | TallyError]()
+    async with await asyncio.start_server(stop_reading, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for _ in range(16):
+            client.ask_nowait(address, request(10, body=bytes(1024 * 1024)), 60, results.append)
+        await until(lambda: any(link.full for link in client._of_link))
+        async with asyncio.timeout(10):
+            await client.close()
+        await until(lambda: len(results) == 16)
+        assert {type(result) for result in results} == {ConnectionLost}
+        for writer in held:
+            writer.transport.abort()
