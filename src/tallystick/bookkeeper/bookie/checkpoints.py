@@ -235,6 +235,8 @@ class Checkpoints:
                 yield
         logs = {log for log in self._logs.logs if self.folders.folder_of(log) == folder}
         for ledger in ledgers:
+            # Who looked at its entries until now has seen what is gone.
+            self._ledgers.limbo.enter([ledger])
             self._ledgers.drop(ledger, logs, self._tables.last(ledger))
             yield
         for log in logs:
@@ -242,6 +244,7 @@ class Checkpoints:
                 self._logs.remove(log)
             self.folders.forget(log)
         self._garbage = [log for log in self._garbage if self.folders.folder_of(log) != folder]
+        self.folders.limbo_era += 1  # the journal may say by now that some of them left limbo
         return CheckpointPlan(None, self._state(self._mark, self._ledgers.deleted.copy()), self._mark)
 
     def again(self, plan: CheckpointPlan) -> CheckpointPlan:

@@ -23,7 +23,8 @@ class LimboLedgers:
     """The ids. None of them leaves when a ledger is deleted here: another one may have its id, and be in limbo, too."""
 
     def __init__(self, ledgers: Iterable[LedgerId] = ()) -> None:
-        self._ledgers = dict.fromkeys(ledgers)
+        self._entered = 0  # how often any came
+        self._ledgers = dict.fromkeys(ledgers, self._entered)  # when each came last
 
     def __len__(self) -> int:
         return len(self._ledgers)
@@ -43,7 +44,13 @@ class LimboLedgers:
         return Code.UNKNOWN_LEDGER_STATE if code in NO_CODES and ledger in self._ledgers else code
 
     def enter(self, ledgers: Iterable[LedgerId]) -> None:
-        self._ledgers.update(dict.fromkeys(ledgers))
+        """Also for one that is in limbo: it lacks more now."""
+        self._entered += 1
+        self._ledgers.update(dict.fromkeys(ledgers, self._entered))
+
+    def stay(self, ledger: LedgerId) -> int | None:
+        """Return a number that is another one once the ledger lacks more than now, None if it is not in limbo."""
+        return self._ledgers.get(ledger)
 
     def leave(self, ledgers: Iterable[LedgerId]) -> None:
         for ledger in ledgers:

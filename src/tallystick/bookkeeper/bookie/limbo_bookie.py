@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tallystick.bookkeeper.bookie.own_copies import OwnCopies
@@ -28,11 +28,18 @@ class LimboBookie(OwnCopies):
         self.counts.filled_entries += len(entries)
         self.counts.filled_bytes += sum(len(body) for _, body in entries)
 
-    def leave(self, ledgers: Sequence[LedgerId]) -> None:
-        """Let ledgers leave limbo: all that is placed here of them is synced, or nothing is placed here."""
-        self._storage.filled(ledgers)
+    def stay(self, ledger: LedgerId) -> int | None:
+        """Return what ``leave`` needs, before it is looked at what is stored; None if the ledger is not in limbo."""
+        return self._storage.limbo.stay(ledger)
+
+    def leave(self, stays: Mapping[LedgerId, int | None]) -> list[LedgerId]:
+        """Let ledgers leave limbo: all that is placed here of them is synced, or nothing is placed here. Returns which
+        do: not those that lost something since their ``stay``."""
+        leaving = [ledger for ledger, stay in stays.items() if stay is not None and self.stay(ledger) == stay]
+        self._storage.filled(leaving)
         self._committer.flush()
         self._changed()
+        return leaving
 
 
 Fill = Callable[[LimboBookie], Coroutine[Any, Any, None]]  # ends when no ledger is in limbo any more

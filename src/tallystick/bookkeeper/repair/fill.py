@@ -46,7 +46,8 @@ class _Filling:
         self._replicas = Replicas(bookie)
         self._gone = GoneLedgers()
         self._reasons: dict[LedgerId, str] = {}  # why they are not filled, as it was told
-        self._filled: dict[LedgerId, tuple[Creation, Version]] = {}  # by this metadata all of it is here
+        # By this metadata all of it was here, in this stay in limbo.
+        self._filled: dict[LedgerId, tuple[Creation, Version, int | None]] = {}
 
     async def close(self) -> None:
         await self._replicas.close()
@@ -66,15 +67,15 @@ class _Filling:
         self._events.emit("limbo ended", bookie=self._bookie.bookie, reason="all that is placed here is here again")
 
     async def _page(self, page: Sequence[LedgerId]) -> None:
-        leaving = []
+        stays = dict[LedgerId, int | None]()
         for ledger, node in (await self._bookie.metadata(page)).items():
             try:
-                if await self._may_leave(ledger, node):
-                    leaving.append(ledger)
+                stay = self._bookie.stay(ledger)
+                if await self._may_leave(ledger, node, stay):
+                    stays[ledger] = stay
             except TallyError as error:
                 self._tell_failure(ledger, error)
-        if leaving:
-            self._bookie.leave(leaving)
+        if stays and (leaving := self._bookie.leave(stays)):
             for ledger in leaving:
                 self._gone.present(ledger)
                 self._reasons.pop(ledger, None)
@@ -82,7 +83,7 @@ class _Filling:
             left, shown = len(self._bookie.ledgers()), leaving[:_SHOWN]
             self._events.emit("ledgers left limbo", count=len(leaving), ledgers=shown, in_limbo=left)
 
-    async def _may_leave(self, ledger: LedgerId, node: Znode | None) -> bool:
+    async def _may_leave(self, ledger: LedgerId, node: Znode | None, stay: int | None) -> bool:
         if node is None:
             return self._gone.absent(ledger, self._clock.now())
         self._gone.present(ledger)
@@ -92,10 +93,10 @@ class _Filling:
         if not metadata.has_password:
             raise MetadataError("the metadata has no password: nobody knows the key that entries are stored with")
         self._bookie.identify(ledger, node.creation)
-        if self._filled.get(ledger) != (node.creation, node.version):
+        if self._filled.get(ledger) != (node.creation, node.version, stay):
             await self._fill(ledger, metadata)
             self._bookie.identify(ledger, node.creation)
-            self._filled[ledger] = node.creation, node.version
+            self._filled[ledger] = node.creation, node.version, stay
         return metadata.is_closed
 
     async def _fill(self, ledger: LedgerId, metadata: LedgerMetadata) -> None:

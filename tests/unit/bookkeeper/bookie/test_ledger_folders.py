@@ -229,6 +229,22 @@ def test_what_left_limbo_before_a_folder_failed_is_in_limbo_again() -> None:
     assert ledger in store.storage.limbo
 
 
+def test_what_leaves_limbo_while_a_folder_is_given_up_is_in_limbo_again() -> None:
+    """It was looked whether all of it is there, and so it was."""
+    store = filled()
+    assert isinstance(store.disk, FolderDisk)
+    theirs = in_folder(store, 1)
+    store.disk.broken.add(B)
+    losing = store.storage.checkpoints.losing(1)
+    next(losing)  # the entries of the first one are gone
+    store.storage.filled((theirs[-1],))
+    store.commit()
+    store.storage.checkpoints.run(finished(losing))
+    assert sorted(store.storage.limbo) == sorted(theirs)
+    store.kill()
+    assert sorted(store.storage.limbo) == sorted(theirs)
+
+
 def test_an_empty_folder_is_taken_in_when_the_bookie_rejoins() -> None:
     store = filled()
     assert isinstance(store.disk, FolderDisk)

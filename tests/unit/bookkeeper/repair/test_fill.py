@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from support.bookies import KEY, SMALL, adds, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
+from tallystick.bookkeeper.bookie.ledger_folders import FolderFailure
+from tallystick.bookkeeper.bookie.places import LedgerFolder
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -25,9 +27,9 @@ from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, Digest
 from tallystick.bookkeeper.wire.v2 import RequestFlag
-from tallystick.bookkeeper.wire.values import DigestType
+from tallystick.bookkeeper.wire.values import DigestType, LedgerMetadata
 from tallystick.codec.frames import RECOVERY_FLAGS, encode_adds
-from tallystick.errors import RecoveryIncomplete
+from tallystick.errors import RecoveryIncomplete, StorageError
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine
 
@@ -45,9 +47,12 @@ class Machines:
     running: dict[str, Bookie] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
-    async def start(self, name: str, *, rejoin: bool = False, fills: bool = True) -> Bookie:
+    async def start(
+        self, name: str, *, rejoin: bool = False, fills: bool = True, ledger_dirs: Sequence[str] = ()
+    ) -> Bookie:
         home = str(self.folder / name)
-        settings = BookieSettings(self.uri, (home,), (home,), port=0, bookie_id=name, session_timeout_s=0.5)
+        ledgers = tuple(str(self.folder / name / each) for each in ledger_dirs) or (home,)
+        settings = BookieSettings(self.uri, (home,), ledgers, port=0, bookie_id=name, session_timeout_s=0.5)
         outside = this_machine(Events(self.events.append))
         made = await start_bookie(settings, outside, SMALL, fill=fill if fills else None, rejoin=rejoin)
         self.running[name] = made
@@ -273,3 +278,38 @@ async def test_q7_a_writer_that_has_no_other_bookie_goes_on_without_the_one_in_l
         await writer.close()
         await until(lambda: not bookie.storage.limbo)
         assert bookie.counts.filled_entries == 40
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_what_a_folder_lost_after_it_was_filled_is_fetched_again_before_the_ledger_leaves_limbo(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ledgers leave limbo some together: it left although its entries had gone while another one was filled."""
+    folders = ("l0", "l1")
+    await machines.start("b3", ledger_dirs=folders)
+    async with tallystick.connect(machines.uri, settings=FAST) as bk:
+        first, second = [await bk.create_ledger(4, write_quorum=4, ack_quorum=4) for _ in range(2)]
+        for writer in (first, second):
+            await writer.append_batch([b"a", b"b"])
+            await writer.close()
+    await machines.lose_disk("b3")
+    failing, fill_one = [second.id], fill_module._Filling._fill
+
+    async def fails_beside(filling: fill_module._Filling, ledger: int, metadata: LedgerMetadata) -> None:
+        if ledger in failing:
+            failing.remove(ledger)
+            storage = bookie.storage
+            await bookie.upkeep.checkpoint()
+            number = storage._ledgers.places.of(first.id).folder
+            failure = FolderFailure(LedgerFolder(number, storage.folders.path(number)), StorageError("input/output"))
+            async with bookie.upkeep._turn:
+                await bookie.upkeep._lose(failure)
+        await fill_one(filling, ledger, metadata)
+
+    monkeypatch.setattr(fill_module._Filling, "_fill", fails_beside)
+    bookie = await machines.start("b3", rejoin=True, ledger_dirs=folders)
+    await until(lambda: not bookie.storage.limbo)
+    assert failing == [] and machines.kinds("ledger folder failed")
+    async with talking(bookie) as peer:
+        codes = [await peer.code(read(ledger, entry)) for ledger in (first.id, second.id) for entry in (0, 1)]
+    assert codes == [Code.OK] * 4
