@@ -109,8 +109,8 @@ REPAIR_MUTANTS = (
     _planted(
         "a mark is dropped unread",
         REPAIR + "steps.py",
-        "        if place not in checked:",
-        "        if place.slot < 0:",
+        "        if place not in checked and",
+        "        if place.slot < 0 and",
     ),
     _planted(
         "a finding is dropped unread",
@@ -234,8 +234,8 @@ REPAIR_MUTANTS = (
     _planted(
         "a second copy on one bookie is taken for one on another",
         REPAIR + "steps.py",
-        "    for place in shortfall.doubles(metadata, named):\n        return Copy(place)\n",
-        "",
+        ", *shortfall.doubles(metadata, named)):",
+        "):",
         killer=FINDINGS,
     ),
     _planted(

@@ -22,6 +22,7 @@ from tallystick.bookkeeper.repair.copying import Copying, ReadResult
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.repair.shortfall import Place
 from tallystick.bookkeeper.repair.steps import Check, Copy, Done, Wait, next_step
+from tallystick.bookkeeper.wire.lost_runs import joined
 from tallystick.bookkeeper.wire.registration import LIMBO
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, EntryId, LedgerId, LedgerMetadata, LedgerState
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedger, NotEnoughBookies
@@ -45,10 +46,11 @@ class Deferred:
 
 @dataclass(frozen=True)
 class Lost:
-    """No bookie that can be asked has a good copy of these entries; every one of them said so."""
+    """No bookie that can be asked has a good copy of these entries; every one of them said so. All else was made
+    good."""
 
     entries: tuple[tuple[EntryId, EntryId], ...]  # runs, first and last
-    bookie: BookieId  # which alone may still have them
+    bookie: BookieId  # which alone may still have them, or the first of these
 
 
 Outcome = Repaired | Deferred | Lost
@@ -91,6 +93,7 @@ class LedgerRepair:
     runs: Mapping[BookieId, Sequence[tuple[EntryId, EntryId]]] = field(default_factory=dict)
     misplaced: tuple[BookieId, ...] = ()  # whose copies are moved where others lie better
     checked: list[Place] = field(default_factory=list)
+    lost: dict[Place, Lost] = field(default_factory=dict)  # what hinders the repair of these places, and of no other
 
     async def run(self, still_s: Mapping[int, float]) -> Outcome:
         """Take steps until nothing is left to do. ``still_s``: seconds by version of the metadata.
@@ -108,9 +111,12 @@ class LedgerRepair:
                 self.marked,
                 registered,
                 self.checked,
+                stuck=self.lost,
                 still_s=still_s.get(versioned.version, 0.0),
                 open_grace_s=self.settings.open_grace_s,
             )
+            if self.lost and not isinstance(step, Copy | Check):
+                return self._all_lost()
             if isinstance(step, Done):
                 better = await better_places(
                     self.placement, versioned.value, bookies, self.misplaced, never=self.leaving
@@ -128,8 +134,15 @@ class LedgerRepair:
                 outcome = await self._check(versioned, step.place)
             else:
                 outcome = await self._recover(versioned, bookies)
-            if outcome is not None:
-                return outcome
+            if isinstance(outcome, Lost) and isinstance(step, Copy | Check):
+                self.lost[step.place] = outcome
+            elif outcome is not None:
+                return self._all_lost() if self.lost else outcome
+
+    def _all_lost(self) -> Lost:
+        """Return what is lost in all places."""
+        losses = list(self.lost.values())
+        return Lost(joined([run for loss in losses for run in loss.entries]), losses[0].bookie)
 
     async def _read(self) -> tuple[VersionedMetadata, RegisteredBookies]:
         """Return the metadata and the bookies as of now. Raises NoSuchLedger, MetadataError."""

@@ -59,19 +59,20 @@ def next_step(
     registered: Collection[BookieId],
     checked: Collection[Place],
     *,
+    stuck: Collection[Place] = (),
     still_s: float,
     open_grace_s: float,
 ) -> Step:
     """``marked``: the bookies that the mark names; of one that names none all are looked at. ``checked``: places whose
-    entries are all there. ``still_s``: how long the metadata has been as it is."""
+    entries are all there. ``stuck``: places that nothing can be done for. ``still_s``: how long the metadata has been
+    as it is."""
     named = marked or dict.fromkeys(bookie for fragment in metadata.fragments for bookie in fragment.bookies)
     absent = [bookie for bookie in named if bookie not in registered]
-    for place in shortfall.places(metadata, absent):
-        return Copy(place)
-    for place in shortfall.doubles(metadata, named):
-        return Copy(place)
+    for place in (*shortfall.places(metadata, absent), *shortfall.doubles(metadata, named)):
+        if place not in stuck:
+            return Copy(place)
     for place in shortfall.places(metadata, named):
-        if place not in checked:
+        if place not in checked and place not in stuck:
             return Check(place)
     if shortfall.is_open_at(metadata, absent):
         if still_s >= open_grace_s:

@@ -257,6 +257,36 @@ async def test_without_a_good_copy_the_lost_bookie_keeps_its_place(cluster: Repa
     assert await cluster.marks() == [] and await tree.all() == {}
 
 
+async def test_a_lost_entry_keeps_no_other_place_of_its_ledger_from_its_repair(cluster: RepairedCluster) -> None:
+    """One entry without a good copy left all other places of the ledger as they were, one with a last copy too."""
+    ledger = await cluster.written(3)  # entry 0 on the first two, 1 on the last two, 2 on the last and the first
+    first, second, third = (await cluster.metadata(ledger)).ensemble
+    for entry in (0, 1):
+        cluster.bookies[second].entries[ledger, entry] = flipped(cluster.bookies[second].entries[ledger, entry])
+    await cluster.down(first)
+    await cluster.tree.mark(ledger, [first, second], 1)
+    cluster.repair(grace_s=1000.0)
+    await asyncio.sleep(30)
+    stored = {bookie: cluster.bookies[bookie].entries[ledger, 1] for bookie in (second, third)}
+    assert stored[second] == stored[third]
+    assert first in (await cluster.metadata(ledger)).ensemble and await cluster.marks() == [ledger]
+    assert (await LostTree(cluster.driver).all())[ledger].runs == ((0, 0),)
+
+
+async def test_a_lost_entry_keeps_no_other_lost_bookie_in_its_place(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(2)
+    first, second, third = (await cluster.metadata(ledger)).ensemble
+    cluster.bookies[second].entries[ledger, 0] = flipped(cluster.bookies[second].entries[ledger, 0])
+    await cluster.down(first)
+    await cluster.down(third)
+    await cluster.tree.mark(ledger, [first, third], 1)
+    cluster.repair(grace_s=1000.0)
+    await asyncio.sleep(30)
+    ensemble = (await cluster.metadata(ledger)).ensemble
+    assert ensemble[:2] == (first, second) and ensemble[2] != third
+    assert cluster.bookies[ensemble[2]].entries[ledger, 1] == cluster.bookies[second].entries[ledger, 1]
+
+
 async def test_silence_is_unknown_and_never_missing(cluster: RepairedCluster) -> None:
     ledger = await cluster.written(10, ensemble=2)
     silent, lost = (await cluster.metadata(ledger)).ensemble
