@@ -68,8 +68,8 @@ class Run:
         return self.data[start : min(start + size, self.bounds[place + 1])]
 
     def read(self, place: int, entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
-        """Return the frames for readers of ascending entries, of which the first is at ``place``: as many as are here,
-        and fit, but one at least. And how many."""
+        """Return the frames for readers of ascending entries, of which the first is at ``place``, and how many: as many
+        as are here, and fit, but one at least. Where very many lie together, no more than these: ask for the rest."""
         count = min(len(entries), len(self.entries) - place)
         together = _same_from_start(self.entries[place : place + count], entries[:count])
         if together < min(len(entries), _SHORT):

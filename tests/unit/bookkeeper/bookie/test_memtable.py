@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, takewhile
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.stores import KEY, entry_bytes, frame, scanned
@@ -74,6 +74,7 @@ def test_a_read_stops_at_gaps_and_at_the_size() -> None:
     assert run.read(0, range(4, 14), 1)[1] == 1, "one entry always goes"
 
 
+@example({*range(17), 150}, {*range(15), 150}, False, 9000)
 @given(st.sets(st.integers(0, 200), min_size=1), st.sets(st.integers(0, 200)), st.booleans(), st.integers(1, 9000))
 def test_a_read_gives_what_is_here_of_ascending_entries(
     stored: set[int], others: set[int], same_size: bool, max_bytes: int
@@ -86,7 +87,10 @@ def test_a_read_gives_what_is_here_of_ascending_entries(
         expected = [answer(entry, payloads[entry]) for entry in takewhile(stored.__contains__, entries)]
         assert frames == b"".join(expected[:count]), entries
         fitting = sum(size <= max_bytes for size in accumulate(map(len, expected)))
-        assert count == max(1, fitting), entries
+        if memtable._SHORT <= count < fitting:  # so many lay together, and what comes next lies elsewhere
+            assert entries[count] != ids[count]
+        else:
+            assert count == max(1, fitting), entries
 
 
 def test_a_late_entry_above_the_runs_does_not_hide_a_newer_run() -> None:

@@ -47,7 +47,7 @@ class Crowd:
         nobody, none = cast("Any", SimpleNamespace(forget=lambda session: None)), cast("Any", None)
         self.counts, self.loop = Counts(), LateLoop()
         self.server = BookieServer(
-            none, none, none, nobody, nobody, self.counts, Events(), Bounds(held_bytes=held_bytes)
+            none, nobody, none, nobody, nobody, self.counts, Events(), Bounds(held_bytes=held_bytes)
         )
         self.server._loop = cast("Any", self.loop)
         self.looked: list[str] = []

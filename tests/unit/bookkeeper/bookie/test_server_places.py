@@ -120,7 +120,7 @@ async def test_what_sessions_held_is_told_once_at_their_end(monkeypatch: pytest.
     freed, nobody = Freed(), cast("Any", SimpleNamespace(forget=lambda session: None))
     monkeypatch.setattr(server, "FreedMemory", lambda: freed)
     none = cast("Any", None)
-    crowd = BookieServer(none, none, none, nobody, nobody, Counts(), Events(), Bounds(held_bytes=1000))
+    crowd = BookieServer(none, nobody, none, nobody, nobody, Counts(), Events(), Bounds(held_bytes=1000))
     goes, stays = Guest("B:1"), Guest("C:1")
     crowd.unfinished(cast("Session", goes), 300, False)
     crowd.unfinished(cast("Session", stays), 900, False)
