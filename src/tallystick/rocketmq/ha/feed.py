@@ -9,7 +9,8 @@ R3).
 A slave of ours that has waited too long for the greeting goes on as with an original master, and reports. The master
 does not feed it for that: the greeting is on its way, and the slave's hello will follow. A link that is not FED within
 ``greeting_ms`` is closed, whatever else comes over it; one with more than ``MAX_REPORTS`` reports before the hello is
-closed at once.
+closed at once. One that is closed sends what is under way first, and ends when its peer takes nothing for as long as
+silence may last: else it kept its place.
 
 Where the original sends heartbeats for ever, to a slave that is ahead of the master or asks for deleted bytes, this
 master closes the link and says why. An original slave connects again after 5 s and is closed again; had its link been
@@ -86,7 +87,8 @@ class _Stage(Enum):
     GREETED = auto()
     CHECKED = auto()
     FED = auto()
-    CLOSED = auto()
+    CLOSED = auto()  # when the slave has taken what it was sent
+    ENDED = auto()
 
 
 class FeedCore:
@@ -99,9 +101,9 @@ class FeedCore:
         self._stage = _Stage.NEW
         self._buffer = b""  # what is not yet a whole unit, or a whole hello
         self._skipped = 0  # reports between the greeting and the hello
+        self._reason = ""  # why it is closed
         self._last_read = self._last_write = now
         self._greeting_ends = now + settings.greeting_ms / 1000
-        self._ending_reason: str | None = None  # why the link ends once the slave has taken what it was sent
 
     @property
     def feeding(self) -> bool:
@@ -109,9 +111,9 @@ class FeedCore:
 
     def received(self, data: bytes, log: LogRange, now: float) -> list[Action]:
         """Bytes came in one read. Of several whole reports only the last one counts, as with the original."""
-        self._last_read = now
-        if self._stage is _Stage.CLOSED:
+        if self._stage in (_Stage.CLOSED, _Stage.ENDED):
             return []
+        self._last_read = now
         self._buffer += data
         actions: list[Action] = []
         if self._stage is _Stage.NEW and self._unit(0) == ASK:
@@ -148,12 +150,12 @@ class FeedCore:
 
     def tick(self, log: LogRange, now: float, *, writable: bool) -> list[Action]:
         """Send a heartbeat, or end the link, when that is due. ``writable``: the slave takes what it is sent."""
+        if self._stage is _Stage.ENDED:
+            return []
+        is_silent = now >= self._silence_at()
         if self._stage is _Stage.CLOSED:
-            reason = self._ending_reason
-            if reason is None or now < self._silence_at():
-                return []
-            return self._close(reason, at_once=True)  # one that takes nothing would be waited for as long as TCP tries
-        if now >= self._silence_at():
+            return self._close(self._reason, at_once=True) if is_silent else []
+        if is_silent:
             return self._close("heard nothing from the slave for too long", at_once=True)
         if not self.feeding and now >= self._greeting_ends:
             return self._close("it did not say in time where its log ends")
@@ -165,9 +167,11 @@ class FeedCore:
         return [SendHeartbeat(self.position)] if writable else []
 
     def wake_at(self) -> float | None:
-        """Returns when ``tick`` is due, or None if the link was closed at once."""
+        """Returns when ``tick`` is due, or None if the link has ended."""
+        if self._stage is _Stage.ENDED:
+            return None
         if self._stage is _Stage.CLOSED:
-            return None if self._ending_reason is None else self._silence_at()
+            return self._silence_at()
         return min(self._silence_at(), self._heartbeat_at() if self.feeding else self._greeting_ends)
 
     def _silence_at(self) -> float:
@@ -255,7 +259,6 @@ class FeedCore:
         self._stage = _Stage.FED
 
     def _close(self, reason: str, *, at_once: bool = False) -> list[Action]:
-        self._stage = _Stage.CLOSED
+        self._stage, self._reason = _Stage.ENDED if at_once else _Stage.CLOSED, reason
         self._buffer = b""
-        self._ending_reason = None if at_once else reason
         return [Disconnect(reason, at_once)]

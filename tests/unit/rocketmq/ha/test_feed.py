@@ -116,6 +116,17 @@ def test_h6_a_link_that_ends_is_given_up_when_nothing_is_heard_of_the_slave_for_
     assert link.wake_at() is None and link.tick(LOG, 24.0, writable=True) == []
 
 
+def test_a_link_that_is_closed_ends_though_its_slave_takes_nothing() -> None:
+    """It had acknowledged some bytes, so it kept its place among the strangers for ever: 32 of them kept slaves out."""
+    link = fed()
+    link.received(report(2 * FILE), LOG, 15.0)
+    why = reason(link.received(report(5 * FILE), LOG, 16.0))
+    assert "only" in why and link.received(report(2 * FILE), LOG, 30.0) == []
+    assert link.wake_at() == 36.0 and link.tick(LOG, 35.9, writable=False) == []
+    assert link.tick(LOG, 36.0, writable=False) == [Disconnect(why, at_once=True)]
+    assert link.wake_at() is None and link.tick(LOG, 60.0, writable=False) == []
+
+
 @pytest.mark.rule("H7")
 def test_h7_frames_of_at_most_32_kib_follow_each_other() -> None:
     link = fed()
