@@ -19,6 +19,7 @@ from tallystick.runtime.events import Event
 
 WIDE = 10_000  # a table that does not go to a terminal is never folded
 PROGRESS_S = 0.2
+NO_PERMISSION = 16  # the answer of a broker to a request that is not signed, wrongly, or by one who may not send it
 
 _ADVICE: dict[type[errors.TallyError], str] = {
     errors.RecoveryIncomplete: "See which bookies are down with `tally bookie list`, bring them back, and try again. "
@@ -60,6 +61,8 @@ def advice(error: errors.TallyError, *, changes: bool = False) -> str:
         return f". {_kept_from_a_broker(error)}"
     if isinstance(error, errors.StreamOwned):
         return f". {_owned(error)}"
+    if isinstance(error, errors.BrokerError) and error.response_code == NO_PERMISSION:
+        return ". Who asks says the file that TALLY_BROKER_CREDENTIALS names: accessKey= and secretKey=, a line each."
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             return f". {_ADVICE[kind]}"
@@ -67,13 +70,17 @@ def advice(error: errors.TallyError, *, changes: bool = False) -> str:
 
 
 def text_of(error: errors.TallyError) -> str:
-    """The message and its fields; times as people read them."""
-    since_ms = error.fields.get("since_ms")
-    if since_ms is None:
-        return str(error)
-    fields = {"since" if key == "since_ms" else key: value for key, value in error.fields.items()}
-    fields["since"] = times.shown(since_ms)
-    return f"{error.message} ({' '.join(f'{key}={value}' for key, value in fields.items())})"
+    """The message and its fields; times and queues as people read them."""
+    fields: dict[str, Any] = {}
+    for key, value in error.fields.items():
+        if key == "since_ms" and value is not None:
+            fields["since"] = times.shown(value)
+        elif hasattr(value, "queue_id"):  # a queue of a topic: as --queue takes it
+            fields.update(topic=value.topic, queue=f"{value.broker}:{value.queue_id}")
+        else:
+            fields[key] = value
+    parts = " ".join(f"{key}={value}" for key, value in fields.items())
+    return f"{error.message} ({parts})" if parts else error.message
 
 
 def _owned(error: errors.StreamOwned) -> str:

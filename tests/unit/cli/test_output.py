@@ -10,6 +10,7 @@ from tallystick.bookkeeper.stream.hand_over_core import BrokerDeletions
 from tallystick.cli import output
 from tallystick.errors import (
     BookieUnavailable,
+    BrokerError,
     HandOverRefused,
     LedgerFenced,
     NoSuchPosition,
@@ -20,6 +21,7 @@ from tallystick.errors import (
     TallyError,
     UsageError,
 )
+from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.events import Event
 
 
@@ -156,6 +158,14 @@ def test_who_owns_a_stream_is_told_with_a_time_that_can_be_read_and_what_to_do()
     broker = StreamOwned("a Pulsar broker may write it", stream="s", ledger=7)
     assert output.text_of(broker) == str(broker)
     assert output.advice(broker) == ". Here that is --takeover."
+
+
+def test_a_request_that_a_broker_does_not_allow_is_told_where_keys_come_from() -> None:
+    """Its queue stood there as Python shows it."""
+    refused = BrokerError("the request is not signed", response_code=16, queue=MessageQueue("T", "b", 3))
+    assert output.text_of(refused) == "the request is not signed (response_code=16 topic=T queue=b:3)"
+    assert "TALLY_BROKER_CREDENTIALS" in output.advice(refused)
+    assert output.advice(BrokerError("the disk is full", response_code=14)) == ""
 
 
 def test_what_to_do_about_a_position_that_is_trimmed_or_never_was() -> None:

@@ -54,5 +54,7 @@ class NameServers:
         if isinstance(failure, UsageError):
             raise failure
         raise Unavailable(
-            "no name server answers: is it running, and are host and port right?", asked=";".join(self._addresses)
+            "no name server answers: is it running, and are host and port right?",
+            asked=";".join(self._addresses),
+            reason=failure.message,  # of the last one: TLS on one side alone, say
         ) from failure
