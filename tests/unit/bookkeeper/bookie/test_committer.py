@@ -154,6 +154,18 @@ async def test_q11_a_repeated_fence_waits_for_the_commit_that_is_under_way(desk:
 
 
 @pytest.mark.rule("P1")
+async def test_who_waits_for_an_older_commit_takes_no_sync_from_a_newer_one(desk: Desk) -> None:
+    """What the newer one had was written and never answered, until something else came."""
+    older, newer = Connection(), Connection()
+    await desk.hold(older, b"a")
+    await desk.hold(newer, b"b")
+    desk.committer.hold(older, [b"a again"], 1)
+    for _ in range(2):
+        desk.paper.finish()
+        await asyncio.sleep(0)
+    assert (older.got, newer.got) == ([b"a", b"a again"], [b"b"])
+
+
 async def test_p1_a_failed_commit_answers_nothing_ever(desk: Desk) -> None:
     one = Connection()
     await desk.hold(one, b"a")
@@ -230,6 +242,7 @@ async def test_it_is_not_idle_while_a_flush_is_due_for_which_nobody_waits(desk: 
     assert desk.paper.taken == 2
     desk.paper.finish()
     assert desk.committer.idle.is_set()
+    assert desk.paper.done[2:] == ["write 2", "sync"], "it is durable, though nobody waits for that"
 
 
 async def test_connections_wait_while_checkpoints_do_not_keep_up(desk: Desk) -> None:

@@ -64,6 +64,32 @@ async def test_entries_that_are_confirmed_in_time_end_nothing(cluster: SmallClus
         assert await writer.append(b"x") == 8
 
 
+async def test_a_writer_that_was_stopped_runs_out_of_no_time(cluster: SmallCluster) -> None:
+    """It would end a second time, for another reason than the one that its caller was told."""
+    client = cluster.client(add_quorum_timeout_s=2.0, add_timeout_s=60.0)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
+    hang(cluster, "b0", "b1", "b2")
+    future = writer.append_nowait(b"a")
+    await asyncio.sleep(1)
+    writer.abort()
+    await asyncio.sleep(5)
+    with pytest.raises(LedgerClosed, match="stopped"):
+        await future
+    assert "writer stopped" not in cluster.kinds()
+
+
+async def test_all_who_wait_for_room_hear_that_the_writer_was_stopped(cluster: SmallCluster) -> None:
+    client = cluster.client(max_inflight_bytes=100, add_timeout_s=600.0)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=3)
+    hang(cluster, "b0", "b1", "b2")
+    appends = [asyncio.create_task(writer.append(bytes(100))) for _ in range(4)]
+    await asyncio.sleep(1)
+    writer.abort()
+    async with asyncio.timeout(5):
+        for result in await asyncio.gather(*appends, return_exceptions=True):
+            assert isinstance(result, LedgerClosed)
+
+
 async def test_without_the_setting_an_entry_waits_for_its_bookies(cluster: SmallCluster) -> None:
     writer = await cluster.client(add_timeout_s=600.0).create_ledger(3, write_quorum=3, ack_quorum=3)
     hang(cluster, "b0")

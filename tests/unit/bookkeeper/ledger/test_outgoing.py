@@ -42,6 +42,17 @@ def test_short_parts_are_joined_and_long_ones_are_the_callers_own() -> None:
     assert [list(piece.parts) for piece in cut(short, join=False)] == [short], "for who is behind: no copy"
 
 
+def test_what_is_taken_together_is_a_slice_at_most() -> None:
+    """A transport holds what is written in one call until the last byte of it is sent."""
+    outgoing = Outgoing()
+    for size in (SLICE_BYTES // 2, SLICE_BYTES // 4, SLICE_BYTES // 4 + 1, SLICE_BYTES // 4, 3 * SLICE_BYTES, 1):
+        outgoing.put(OutgoingPiece.of(bytes(size)))
+    taken = list[int]()
+    while outgoing:
+        taken.append(outgoing.take().size)
+    assert taken == [SLICE_BYTES * 3 // 4, SLICE_BYTES // 2 + 1, 3 * SLICE_BYTES, 1]
+
+
 @given(st.lists(st.lists(st.integers(0, 3 * LONG_PART_BYTES), max_size=9), max_size=30), st.booleans())
 def test_what_is_taken_is_what_was_put(sends: list[list[int]], join: bool) -> None:
     outgoing = Outgoing()

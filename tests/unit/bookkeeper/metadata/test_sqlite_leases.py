@@ -106,6 +106,27 @@ async def test_the_keeper_renews_until_the_last_lease_is_dropped(files: LeaseFil
     keeper.drop(OWNER)
 
 
+async def test_a_short_lease_is_renewed_in_time_though_the_keeper_waits_for_a_long_one(files: LeaseFiles) -> None:
+    keeper = LeaseKeeper(files)
+    keeper.hold(Lease(OTHER, 600.0))
+    await until(lambda: keeper._condition._waiters)  # type: ignore[attr-defined]  # its thread has begun to
+    keeper.hold(Lease(OWNER, 0.6))
+    first_end = files.end_of(OWNER)
+    await until(lambda: files.end_of(OWNER) > first_end, seconds=10.0)
+    keeper.drop_all()
+
+
+def test_nothing_of_a_lease_stays_open(files: LeaseFiles) -> None:
+    """A process may have very many clients, one after another."""
+    files.renew(LEASE)
+    files.remove(OWNER)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        files.renew(LEASE)
+        files.remove(OWNER)
+    assert len(os.listdir("/proc/self/fd")) < before + 20
+
+
 async def test_who_renews_too_late_is_told(files: LeaseFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was paused: others saw its nodes vanish."""
     keeper, lapsed, asleep_s = LeaseKeeper(files), [], 0.0

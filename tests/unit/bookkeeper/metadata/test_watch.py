@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from support.waiting import until
-from tallystick.bookkeeper.metadata.watch import Watchers, take_place
+from tallystick.bookkeeper.metadata.store import Znode
+from tallystick.bookkeeper.metadata.watch import Watchers, children_key, keys_of, take_place
 from tallystick.errors import MetadataConflict
 
 
@@ -24,6 +25,15 @@ async def test_a_callback_runs_on_the_loop_of_its_watcher() -> None:
     async with asyncio.timeout(10):
         await heard.wait()
     assert where == [threading.current_thread()]
+
+
+def test_a_node_that_is_another_one_now_is_news_of_its_parent_too() -> None:
+    """It went and came in one change: a registration of another process, or a lease."""
+    first, written, other = Znode(b"", 0, 1, 5), Znode(b"x", 1, 1, 5), Znode(b"", 0, 2, 7)
+    for before, after in ((None, first), (first, None), (first, other)):
+        assert keys_of("/a/b", before, after) == ["/a/b", children_key("/a")]
+    assert keys_of("/a/b", first, written) == ["/a/b"]
+    assert keys_of("/a/b", first, first) == []
 
 
 async def test_only_watchers_of_the_key_are_told() -> None:
@@ -72,6 +82,21 @@ async def test_a_place_is_taken_when_it_becomes_free() -> None:
     await taking
     assert attempts == [False, False, True]
     assert watchers.keys() == []
+
+
+async def test_a_place_that_becomes_free_during_an_attempt_is_tried_again() -> None:
+    watchers, attempts = Watchers(), list[bool]()
+
+    async def take() -> bool:
+        is_free = bool(attempts)
+        if not is_free:
+            watchers.notify("/1")
+            await asyncio.sleep(0.01)
+        attempts.append(is_free)
+        return is_free
+
+    await take_place("bookie-1", take, lambda changed: watchers.add("/1", changed), 5.0)
+    assert attempts == [False, True]
 
 
 async def test_a_place_that_stays_taken_is_a_conflict() -> None:

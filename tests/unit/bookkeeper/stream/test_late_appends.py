@@ -43,6 +43,7 @@ class Late:
         self.worker = HeldWorker()
         self.thread = SideThread(lambda name: self.worker, "encode")
         self.out: list[Any] = []
+        self.encoded = list[bytes]()  # those that were, for whoever
         self.queue = LateAppends(self._encoded)
 
     def _encoded(self, encoded: Encoded) -> None:
@@ -52,6 +53,7 @@ class Late:
 
     def late(self, entry: bytes, error: Exception | None = None) -> asyncio.Future[Position]:
         def encode() -> bytes:
+            self.encoded.append(entry)
             if error is not None:
                 raise error
             return entry
@@ -93,7 +95,7 @@ async def test_what_nobody_wants_any_more_is_not_encoded() -> None:
     late.late(b"d")
     for _ in range(3):
         late.worker.do_one()
-    assert late.out == [b"d"]
+    assert late.out == late.encoded == [b"d"]
 
 
 async def test_who_waits_for_all_waits_for_those_that_come_meanwhile() -> None:

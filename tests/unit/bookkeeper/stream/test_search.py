@@ -72,6 +72,14 @@ async def test_one_time_in_several_ledgers_is_found_where_it_begins(
     assert await times(reader, end_time=20) == [10]
 
 
+async def test_what_was_published_before_the_first_that_is_wanted_and_stored_behind_it_is_read(
+    owner: ListedStream, readers: StreamReaders
+) -> None:
+    """Producers' clocks differ: who reads on from there would miss it."""
+    await owner.create(timed(10, 20, 20, 20, 20, 12), timed(30))
+    assert await times(await readers.open(NAME), start_time=15) == [20, 20, 20, 20, 12, 30]
+
+
 async def test_of_the_open_ledger_what_is_confirmed(owner: ListedStream, readers: StreamReaders) -> None:
     await owner.create(timed(10))
     reader, newest = await readers.open(NAME), owner.info.ledgers[-1].ledger

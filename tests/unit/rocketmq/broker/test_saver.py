@@ -103,7 +103,9 @@ async def test_a_held_pull_whose_group_was_deleted_reads_when_the_group_it_makes
         assert "group-0" in on_disk(tmp_path, GROUPS)["subscriptionGroupTable"]
 
 
-async def test_all_changes_of_a_moment_are_one_save(tmp_path: Path) -> None:
+async def test_all_changes_of_a_moment_are_one_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that come while another one is written wait for it alone, for no period."""
+    monkeypatch.setattr(saver_module, "PERIOD_S", 3600.0)
     disk = GatedDisk()
     async with benched(tmp_path) as bench:
         peer = await bench.peer(await bench.broker(disk=disk))
@@ -264,6 +266,12 @@ async def test_between_two_saves_of_everything_is_a_period(tmp_path: Path) -> No
         for _ in range(20):
             await asyncio.sleep(0)
         assert tables.asked.count(False) == periods
+    for _ in range(3):  # what is urgent comes more often, and puts the rest off no further
+        clock.ms += round(400 * saver_module.PERIOD_S)
+        tables.changed()
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert tables.asked.count(False) == 4
     await saver.close()
 
 
