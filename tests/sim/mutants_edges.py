@@ -54,6 +54,51 @@ EDGE_MUTANTS = (
         _BOOKIE_TESTS + "test_entry_lists.py",
     ),
     _planted(
+        "who waits for an older commit takes the sync from a newer one (P1)",
+        BOOKIE + "committer.py",
+        "self._wanted = max(self._wanted, commit)",
+        "self._wanted = commit",
+        _BOOKIE_TESTS + "test_committer.py",
+    ),
+    _planted(
+        "what is to be flushed is written and not synced (P1)",
+        BOOKIE + "committer.py",
+        "            self._wanted = self._storage.newest_commit\n",
+        "",
+        _BOOKIE_TESTS + "test_committer.py",
+    ),
+    _planted(
+        "strangers that have gone keep the places of their host (N3)",
+        BOOKIE + "session.py",
+        "            if self._handshake is not None:\n                self._handshake.end()\n"
+        "            self._forget()",
+        "            self._forget()",
+        _BOOKIE_TESTS + "test_handshake.py",
+    ),
+    _planted(
+        "a host is charged for no turn of a peer that is gone",
+        TURN_ORDER,
+        "        self._hosts.spent(host, seconds)\n        if peer is not None:\n",
+        "        if peer is not None:\n            self._hosts.spent(host, seconds)\n",
+        _TURN_ORDER_TESTS,
+    ),
+    _planted(
+        "a look that fails is under way for ever",
+        REMOTING + "memory.py",
+        "        try:\n            yield from steps\n        finally:\n            self._is_dropping = False",
+        "        yield from steps\n        self._is_dropping = False",
+        "tests/unit/rocketmq/remoting/test_memory.py",
+    ),
+    _planted(
+        "a change during a save waits for the next period",
+        BROKER + "saver.py",
+        "            self._due.clear()\n            is_all = self._clock.now() >= all_at\n"
+        "            await self.save(urgent=not is_all)\n",
+        "            is_all = self._clock.now() >= all_at\n"
+        "            await self.save(urgent=not is_all)\n            self._due.clear()\n",
+        _BROKER_TESTS + "test_saver.py",
+    ),
+    _planted(
         "what a peer does not take counts as its bytes",
         "runtime/unsent_writes.py",
         " + WRITE_BYTES * len(self._sizes)",
