@@ -66,6 +66,24 @@ async def test_each_part_has_a_turn_and_what_is_left_when_the_writer_stops_was_n
     assert len(data) <= 31 + sum(doubts)
 
 
+async def test_a_bookie_that_failed_before_an_entry_was_confirmed_can_be_taken_again(cluster: SmallCluster) -> None:
+    """It was taken for as bad as one that refuses everything, for as long as the writer appended."""
+    async with cluster.client().create_ledger(3, write_quorum=3, ack_quorum=2) as writer:
+        first, second, _ = writer.metadata.ensemble
+        await cluster.down(first)
+        for number in range(3):
+            await writer.append(b"%d" % number)
+            await asyncio.sleep(1)
+        assert first not in writer.metadata.ensemble
+        await cluster.up(first)
+        await cluster.down(second)
+        for number in range(3):
+            await writer.append(b"%d" % number)
+            await asyncio.sleep(1)
+        assert first in writer.metadata.ensemble and second not in writer.metadata.ensemble
+    assert "ledger degraded" not in cluster.kinds()
+
+
 async def test_a_session_that_cannot_send_fails_what_waits_and_the_others_send(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,19 @@ async def test_a_writer_goes_on_where_it_was(cluster: SmallCluster, digest: str)
     assert (reader.metadata.last_entry, reader.metadata.length) == (3, 40)
 
 
+async def test_a_writer_of_which_one_bookie_is_late_is_idle_when_that_has_answered(cluster: SmallCluster) -> None:
+    """Of each of thousands the session was kept, until it appended again."""
+    first, second = await two(cluster.client(), 3, 3, 2)
+    late = cluster.bookies[first.metadata.ensemble[2]]
+    late.held = []
+    for writer in (first, second):
+        await writer.append(b"a")
+    await asyncio.sleep(1)
+    assert not asleep(first)(), "it may have to be replaced"
+    late.release()
+    await until(asleep(first))
+
+
 async def test_the_sessions_that_were_used_last_are_kept(cluster: SmallCluster) -> None:
     first, second = await two(cluster.client(), 3, 3, 3)
     await first.append(b"a")
