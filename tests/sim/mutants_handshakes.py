@@ -23,8 +23,8 @@ HANDSHAKE_MUTANTS = (
     _planted(
         "a secret that is another one lets in, too",
         WIRE + "digest_md5.py",
-        "            if hmac.compare_digest(expected_proof.encode(), proof):\n",
-        "            if len(expected_proof) == len(proof):\n",
+        "            return hmac.compare_digest(expected_proof.encode(), proof)\n",
+        "            return len(expected_proof) == len(proof)\n",
         "A1",
     ),
     _planted(
@@ -37,7 +37,7 @@ HANDSHAKE_MUTANTS = (
     _planted(
         "a name alone signs at a name server",
         ROCKETMQ + "nameserver/access.py",
-        "if user is None or not any(matches):",
+        "if user is None or place is None:",
         "if user is None:",
         "A1",
     ),

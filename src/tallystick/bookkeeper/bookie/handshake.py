@@ -51,10 +51,6 @@ class Gate(Protocol):
         """Return who has shown a secret; None if that one is not let in."""
         ...
 
-    def secret(self, step: Step) -> str:
-        """Return the secret that was shown."""
-        ...
-
     def certificate(self, name: str) -> PeerIdentity | None:
         """Return who has shown a certificate of this common name; None if that does not count here."""
         ...
@@ -300,7 +296,7 @@ class Handshake:
             identity = self._gate.user(plugin, step, self._peer)
             if identity is None:
                 return self._failed("this user is not let in by this plugin")
-            self._secret = self._gate.secret(step)
+            self._secret = step.secret
             self._admit(identity)
         return step
 

@@ -23,12 +23,12 @@ from tallystick.bookkeeper.bookie.permissions import (
     parse_permissions,
 )
 from tallystick.bookkeeper.bookie.security import SecuritySettings
-from tallystick.bookkeeper.bookie.users import NOBODY, Salts, parse_users
+from tallystick.bookkeeper.bookie.users import NOBODY, Salts, Users, parse_users
 from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.bookkeeper.bookie.written import must_be_noted
-from tallystick.bookkeeper.wire.auth import CERTIFICATE, DIGEST_MD5, Exchange, Step
+from tallystick.bookkeeper.wire.auth import CERTIFICATE, DIGEST_MD5, SCRAM_SHA_256, Exchange, Step
 from tallystick.bookkeeper.wire.digest_md5 import DigestServer
-from tallystick.bookkeeper.wire.scram import ScramServer
+from tallystick.bookkeeper.wire.scram import ScramServer, prepare
 from tallystick.errors import UsageError
 from tallystick.runtime.certificates import TlsContexts, WatchedFiles, secret_text, server_context
 from tallystick.runtime.clock import Clock
@@ -97,7 +97,7 @@ class Handshakes:
         every_s = settings.tls_look_s
         self._users = self._permissions = None
         if settings.users_file is not None:
-            self._users = _ReadFile(settings.users_file, parse_users, clock, self._file_failed, every_s)
+            self._users = _ReadFile(settings.users_file, self._read_users, clock, self._file_failed, every_s)
         if settings.permissions_file is not None:
             self._permissions = _ReadFile(
                 settings.permissions_file, parse_permissions, clock, self._file_failed, every_s
@@ -149,6 +149,12 @@ class Handshakes:
             return DigestServer(self._secrets, nonce)
         return ScramServer(self._secrets, nonce, self._salts.of)
 
+    def _read_users(self, text: str, path: str) -> Users:
+        users = parse_users(text, path)
+        if SCRAM_SHA_256 in self._settings.mechanisms:
+            prepare(users, self._salts.of)
+        return users
+
     def _secrets(self, user: str) -> tuple[str, ...]:
         users = self._users.value() if self._users is not None else NOBODY
         return tuple(users.get(user, ()))
@@ -158,7 +164,7 @@ class Handshakes:
         if plugin == DIGEST_MD5 and not self._ids.fullmatch(step.user):
             return None
         identity = PeerIdentity("user", step.user)
-        if step.secret:
+        if step.place:
             self.peers.count(peer, str(identity), "old secret")
         return identity
 
@@ -179,10 +185,6 @@ class Handshakes:
                 self._wires.popitem(last=False)
         self._wires.move_to_end(served)
         return self._wires[served]
-
-    def secret(self, step: Step) -> str:
-        """Return the secret as ``Gate`` says."""
-        return self._secrets(step.user)[step.secret]
 
     def lets_in(self, identity: PeerIdentity, secret: str, wires: Wires) -> bool:
         """Return what ``Gate`` says."""

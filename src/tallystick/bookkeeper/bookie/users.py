@@ -18,9 +18,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from tallystick.codec.secret_places import MOST_SECRETS
 from tallystick.errors import UsageError
 
-MOST_SECRETS = 2
 MOST_CHARACTERS = 1024  # of a name or a secret
 SALT_BYTES = 16
 

@@ -33,13 +33,14 @@ Secrets = Callable[[str], Sequence[str]]
 class Step:
     """What an exchange makes of a token: ``failure`` (for the log alone) ends it, and so does ``done``.
 
-    ``user`` is known with ``done`` on the bookie's side, and the place of the ``secret`` that was used, 0 the newest.
+    ``user`` is known with ``done`` on the bookie's side, and the ``secret`` that was used with its place, 0 the newest.
     """
 
     token: bytes | None = field(default=None, repr=False)  # to send; None: nothing
     done: bool = False
     user: str = ""
-    secret: int = 0
+    secret: str = field(default="", repr=False)
+    place: int = 0
     failure: str = ""
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tallystick.bookkeeper.wire.auth import Secrets, Step
+from tallystick.codec.secret_places import place_of_secret
 
 MAX_TOKEN_BYTES = 4096
 _NC = "00000001"  # a nonce is used once
@@ -70,12 +71,17 @@ class DigestServer:
         if given.get("authzid", user) != user or not given.get("cnonce"):
             return Step(failure="a token is for another user than its own")
         cnonce, authzid, proof = given["cnonce"], given.get("authzid"), given.get("response", "").encode()
-        for place, secret in enumerate(self._secrets(user)):
+
+        def fits(secret: str) -> bool:
             expected_proof = _response(BOOKKEEPER, user, secret, self._nonce, cnonce, authzid, "AUTHENTICATE")
-            if hmac.compare_digest(expected_proof.encode(), proof):
-                answer = _response(BOOKKEEPER, user, secret, self._nonce, cnonce, authzid, "")
-                return Step(f"rspauth={answer}".encode(), done=True, user=user, secret=place)
-        return Step(failure="the secret is not this user's")
+            return hmac.compare_digest(expected_proof.encode(), proof)
+
+        secrets = self._secrets(user)
+        place = place_of_secret(secrets, fits)
+        if place is None:
+            return Step(failure="the secret is not this user's")
+        answer = _response(BOOKKEEPER, user, secrets[place], self._nonce, cnonce, authzid, "")
+        return Step(f"rspauth={answer}".encode(), done=True, user=user, secret=secrets[place], place=place)
 
 
 class DigestClient:

@@ -7,7 +7,8 @@
     client  c=biws,r=both nonces,p=proof        it knows the secret
     bookie  v=signature                         so does the bookie
 
-A user that does not exist gets a salt as any other, so that nobody learns who does.
+A user that does not exist gets a salt as any other, and is refused in the same time (``prepare``), so that nobody
+learns who does.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from tallystick.bookkeeper.wire.auth import Secrets, Step
+from tallystick.codec.secret_places import NO_SECRET, place_of_secret
 
 ROUNDS = 8192  # of the salted secret: some milliseconds, once a secret on either side
 MAX_ROUNDS = 100_000  # that a client does for a bookie: some ten milliseconds
+MOST_PREPARED = 512  # secrets whose keys are made at once: a second
 MAX_TOKEN_BYTES = 4096
 _FIRST = re.compile(r"n,,(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]{8,256}))")
 _SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]{8,512}),s=([A-Za-z0-9+/=]{8,256}),i=([1-9][0-9]{3,6})")
@@ -49,12 +52,16 @@ class ScramServer:
         if match is None or match[2] != self._nonce:
             return Step(failure="a token is not of SCRAM's form, or for another nonce")
         signed, proof = f"{self._sent},{match[1]}".encode(), _decoded(match[3])
-        for place, secret in enumerate(self._secrets(self._user)):
-            key, server_key = _keys(secret, self._salt, ROUNDS)
-            if hmac.compare_digest(_proof(key, signed), proof):
-                signature = b64encode(_hmac(server_key, signed)).decode()
-                return Step(f"v={signature}".encode(), done=True, user=self._user, secret=place)
-        return Step(failure="the secret is not this user's")
+
+        def fits(secret: str) -> bool:
+            return hmac.compare_digest(_proof(_server_keys(secret, self._salt)[0], signed), proof)
+
+        secrets = self._secrets(self._user)
+        place = place_of_secret(secrets, fits)
+        if place is None:
+            return Step(failure="the secret is not this user's")
+        signature = b64encode(_hmac(_server_keys(secrets[place], self._salt)[1], signed)).decode()
+        return Step(f"v={signature}".encode(), done=True, user=self._user, secret=secrets[place], place=place)
 
     def _first(self, text: str) -> Step:
         match = _FIRST.fullmatch(text)
@@ -101,7 +108,21 @@ class ScramClient:
         return Step(f"{final},p={b64encode(_proof(key, signed)).decode()}".encode())
 
 
-@lru_cache(maxsize=256)
+def prepare(users: Mapping[str, Sequence[str]], salt_of: SaltOf) -> None:
+    """Make the keys of users, some milliseconds each, before they come: else the time of a refusal would say that there
+    is such a user, who has not come yet."""
+    _server_keys(NO_SECRET, b"")
+    places = [(secret, user) for user, secrets in users.items() for secret in secrets]
+    for secret, user in places[:MOST_PREPARED]:
+        _server_keys(secret, salt_of(user))
+
+
+def _server_keys(secret: str, salt: bytes) -> tuple[bytes, bytes]:
+    """Return the keys as ``_keys`` does: of no secret with one salt, or strangers would make us work for each name."""
+    return _keys(secret, b"" if secret is NO_SECRET else salt, ROUNDS)
+
+
+@lru_cache(maxsize=2 * MOST_PREPARED)
 def _keys(secret: str, salt: bytes, rounds: int) -> tuple[bytes, bytes]:
     """Return the keys of the client and of the bookie."""
     salted = hashlib.pbkdf2_hmac("sha256", secret.encode(), salt, rounds)

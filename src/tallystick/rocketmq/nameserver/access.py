@@ -13,25 +13,23 @@ The file is for nobody else to read. It is read again when it has changed; one t
 
 from __future__ import annotations
 
-import hmac
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tallystick.codec.secret_places import MOST_SECRETS
 from tallystick.errors import BrokerError, UsageError
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.replays import Replays
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.signature import ACCESS_KEY, ONCE, SIGNATURE, signature_of, signed_content
+from tallystick.rocketmq.wire.signature import ACCESS_KEY, ONCE, SIGNATURE, place_of_signer, signed_content
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 from tallystick.runtime.certificates import WatchedFiles, secret_text
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.once import Once
 
-MOST_SECRETS = 2
 MOST_CHARACTERS = 1024  # of a name or a secret
-_NOBODY = ("nobody has this secret",)  # compared with where there is no user, so that it takes as long
 _OF_CLIENTS = frozenset(
     (
         RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_BROKER_MEMBER_GROUP,
@@ -99,10 +97,8 @@ class NameGate:
         if not name or not signature:
             raise _refused("the request is not signed: this name server asks for an access key (AccessKey, Signature)")
         user = self._current().get(name)
-        content, given = signed_content(command), signature.encode("utf-8", "replace")
-        secrets = user.secrets if user is not None else _NOBODY
-        matches = [hmac.compare_digest(signature_of(content, secret).encode(), given) for secret in secrets]
-        if user is None or not any(matches):
+        place = place_of_signer(user.secrets if user is not None else (), signed_content(command), signature)
+        if user is None or place is None:
             raise _refused("check signature failed: the access key or its secret is not right")
         if ONCE in fields and (why := self._replays.refusal(fields[ONCE], command.code, self._clock.wall_ms())):
             raise _refused(why)

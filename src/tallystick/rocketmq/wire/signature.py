@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import base64
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tallystick.codec.secret_places import place_of_secret
 from tallystick.rocketmq.wire.remoting import Command
 
 ACCESS_KEY, SIGNATURE, SECURITY_TOKEN = "AccessKey", "Signature", "SecurityToken"
@@ -52,6 +54,13 @@ def signed_content(command: Command) -> bytes:
     is_old = command.version <= _LAST_WITH_UNSIGNED_KEY
     values = [fields[name] for name in sorted(fields) if name != SIGNATURE and not (is_old and name == _UNSIGNED_KEY)]
     return b"".join(("".join(values).encode("utf-8", "replace"), command.body, *command.parts))
+
+
+def place_of_signer(secrets: Sequence[str], content: bytes, signature: str) -> int | None:
+    """Returns the place of the secret by which some content was signed, None if none of them: see
+    ``place_of_secret``."""
+    given = signature.encode("utf-8", "replace")
+    return place_of_secret(secrets, lambda secret: hmac.compare_digest(signature_of(content, secret).encode(), given))
 
 
 def signature_of(content: bytes, secret: str) -> str:

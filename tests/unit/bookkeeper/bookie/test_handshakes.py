@@ -11,6 +11,8 @@ import pytest
 from support.bookies import Home, Peer, talking
 from support.certificates import both, copy_files, secret_file
 from support.keyed import USER, KeyFiles, encrypted, one_add, passwords, show
+from tallystick.bookkeeper.wire import scram
+from tallystick.bookkeeper.wire.auth import Step
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest_md5 import DigestClient
 from tallystick.bookkeeper.wire.scram import ScramClient
@@ -92,3 +94,28 @@ async def test_a_changed_certificate_counts_for_new_connections(home: Home, keys
             await peer.close()
         assert await one_add(old, 3) == Code.OK
         await old.close()
+
+
+class _Guessing:
+    """A client of SCRAM that has a user's name and no secret."""
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+
+    def step(self, token: bytes) -> Step:
+        if not token:
+            return Step(f"n,,n={self._user},r=client-nonce".encode())
+        nonce = token.partition(b",")[0]
+        return Step(b"c=biws," + nonce + b",p=" + b"A" * 43 + b"=")
+
+
+@pytest.mark.rule("N3")
+async def test_n3_the_time_of_a_refusal_does_not_say_who_is_a_user(home: Home, keys: KeyFiles) -> None:
+    """The keys of a secret take some milliseconds: they are made before anybody comes, of nobody's once."""
+    users = keys.users("guessed.toml", bookkeeper=("a secret that nobody guesses", "an old one"))
+    async with home.running(security=passwords(keys, users_file=users)) as bookie:
+        made = scram._keys.cache_info().misses
+        for user in ("bookkeeper", "a-bookkeeper", "another-bookkeeper"):
+            async with talking(bookie) as peer:
+                assert await show(peer, "scram-sha-256", _Guessing(user)) == Code.UNAUTHORIZED
+            assert scram._keys.cache_info().misses == made, user

@@ -47,7 +47,7 @@ def talk(server: Exchange, client: Exchange) -> tuple[str, int] | None:
         answer = server.step(step.token or b"")
         if answer.failure:
             return None
-        came = (answer.user, answer.secret) if answer.done else came
+        came = (answer.user, answer.place) if answer.done else came
         token = answer.token or b""
     raise AssertionError("it has no end")
 

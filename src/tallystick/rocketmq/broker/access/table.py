@@ -6,23 +6,21 @@ and a slave copies all of it. A change is one step on the loop.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from tallystick.codec.secret_places import MOST_SECRETS
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.access.rules import MAX_NAME_CHARS, Need, Policies, read_policies
 from tallystick.rocketmq.wire.access import StoredUser, UserTable
-from tallystick.rocketmq.wire.signature import signature_of
+from tallystick.rocketmq.wire.signature import place_of_signer
 
 MAX_USERS = 10_000
 MAX_ENTRIES = 50_000  # of all users
 MAX_SECRET_CHARS = 1024
-MAX_SECRETS = 2  # of one user
 _MOST_DECISIONS = 10_000  # that are remembered
-_NOBODY = "nobody has this secret"  # compared with where there is no user, so that it takes as long
 
 TYPES = {"super": "Super", "normal": "Normal"}
 STATUSES = {"enable": "enable", "disable": "disable"}
@@ -41,8 +39,8 @@ class User:
     def __post_init__(self) -> None:
         if not self.name.strip() or len(self.name) > MAX_NAME_CHARS:
             raise UsageError(f"username can not be blank, and has at most {MAX_NAME_CHARS} characters")
-        if not 1 <= len(self.secrets) <= MAX_SECRETS:
-            raise UsageError(f"a user has one password, or {MAX_SECRETS}", username=self.name)
+        if not 1 <= len(self.secrets) <= MOST_SECRETS:
+            raise UsageError(f"a user has one password, or {MOST_SECRETS}", username=self.name)
         if not all(secret.strip() and len(secret) <= MAX_SECRET_CHARS for secret in self.secrets):
             raise UsageError(f"password can not be blank, and has at most {MAX_SECRET_CHARS} characters")
 
@@ -86,10 +84,8 @@ class AccessTable:
         """Returns the user who signed, and whether with the older one of two secrets; None, whatever is wrong. It takes
         as long for names that nobody has."""
         user = self._users.get(name)
-        secrets = user.secrets if user is not None else (_NOBODY,)
-        given = signature.encode("utf-8", "replace")
-        matches = [hmac.compare_digest(signature_of(content, secret).encode(), given) for secret in secrets]
-        return (user, not matches[0]) if user is not None and any(matches) and user.is_enabled else None
+        place = place_of_signer(user.secrets if user is not None else (), content, signature)
+        return (user, place > 0) if user is not None and place is not None and user.is_enabled else None
 
     def allows(self, user: User, need: Need, host: str) -> bool:
         """Whether the user may do this from there."""
