@@ -27,6 +27,7 @@ from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import ConsumerIds, LockRequest
 from tallystick.rocketmq.wire.operator_headers import RunningInfoHeader
 from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.signature import unsigned_fields
 from tallystick.rocketmq.wire.values import (
     RETRY_PREFIX,
     ConsumerGroup,
@@ -247,7 +248,7 @@ class ClientRequests:
         if member_link is None:
             return command.response(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client}> not online")
         response = command.response(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
-        client_request = request(command.code, dict(command.fields))
+        client_request = request(command.code, unsigned_fields(command))
 
         def done(client_response: Command | None) -> None:
             if client_response is not None:

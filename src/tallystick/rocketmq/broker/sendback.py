@@ -94,22 +94,29 @@ class SendBack:
             return None
 
 
+def whole_topic(group: str, topic: str) -> str:
+    """Returns the name of a topic that a consumer of this group names: clients leave out a namespace, which their group
+    has."""
+    namespace, sign, _ = group.removeprefix(RETRY_PREFIX).partition("%")
+    has_one = not sign or not namespace or topic.startswith((f"{namespace}%", "%"))
+    return topic if has_one else f"{namespace}%{topic}"
+
+
 def _is_meant(message: StoredMessage, header: SendBackHeader, *, is_exact: bool) -> bool:
     """Whether a message is the one that the consumer names: after a log was lost, its offset may be that of another
     one.
 
     Clients name the producer's id or the offset id, and the topic where it is stored or where it was sent, without
-    their namespace. ``is_exact``: the retry topic of a group goes by its whole name, for the client needed rights to
-    the topic that it names.
+    their namespace. ``is_exact``: it is of the topic to which the client needed rights, and of no other whose name ends
+    so.
     """
     identifier, topic = header.origin_msg_id, header.origin_topic
+    if identifier and identifier not in (message.unique_key, message.offset_id):
+        return False
     topics = message.topic, message.properties.get(RETRY_TOPIC, message.topic)
-    return (not identifier or identifier in (message.unique_key, message.offset_id)) and (
-        not topic
-        or any(
-            name == topic or (name.endswith(f"%{topic}") and not (is_exact and name.startswith("%"))) for name in topics
-        )
-    )
+    if is_exact:
+        return whole_topic(header.group, topic or "") in topics
+    return not topic or any(name == topic or name.endswith(f"%{topic}") for name in topics)
 
 
 def _is_copy(copy: StoredMessage, message: StoredMessage, group: str) -> bool:

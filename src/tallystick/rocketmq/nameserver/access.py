@@ -84,8 +84,8 @@ class NameGate:
         undecoded_fields = command.ext
         try:
             self._check(link, command)
-        finally:  # its handler reads a typed header faster from these
-            command.ext = undecoded_fields
+        finally:
+            command.put_back(undecoded_fields)
 
     def _check(self, link: Link, command: Command) -> None:
         fields = command.fields

@@ -71,6 +71,12 @@ class Command(msgspec.Struct, gc=False):
             self.ext = _read_fields(self.ext)
         return self.ext or {}
 
+    def put_back(self, ext: dict[str, str] | Raw | None) -> None:
+        """Take the fields as they came again, after a look at ``fields``: a typed header reads them faster. Fields from
+        which it might read something else stay what was looked at."""
+        if not isinstance(self.ext, _LooseFields):
+            self.ext = ext
+
     @property
     def is_response(self) -> bool:
         return bool(self.flag & _RESPONSE)
@@ -333,6 +339,11 @@ def _text(header: bytes, at: int, length: struct.Struct) -> tuple[str, int]:
 _decode_fields = msgspec.json.Decoder(dict[str, str]).decode
 
 
+class _LooseFields(dict[str, str]):
+    """Fields of a text that is no strict JSON of strings: of a member that comes twice a typed header may read another
+    one."""
+
+
 def _read_fields(raw: Raw) -> dict[str, str]:
     try:
         return _decode_fields(raw)
@@ -342,6 +353,7 @@ def _read_fields(raw: Raw) -> dict[str, str]:
         return {}
     if not isinstance(members, dict):
         raise RemoteProtocolError("the extFields are no object")
-    return {
-        str(name): value if isinstance(value, str) else dialect.write(value).decode() for name, value in members.items()
-    }
+    return _LooseFields(
+        (str(name), value if isinstance(value, str) else dialect.write(value).decode())
+        for name, value in members.items()
+    )

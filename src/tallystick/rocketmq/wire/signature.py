@@ -21,6 +21,7 @@ from tallystick.rocketmq.wire.remoting import Command
 
 ACCESS_KEY, SIGNATURE, SECURITY_TOKEN = "AccessKey", "Signature", "SecurityToken"
 ONCE = "tallyOnce"  # ours
+_OF_SIGNER = frozenset((ACCESS_KEY, SIGNATURE, SECURITY_TOKEN, ONCE))
 _UNSIGNED_KEY = "_UNIQUE_KEY_QUERY"  # clients up to 4.9.3 add it behind the signature
 _LAST_WITH_UNSIGNED_KEY = 399  # the version number of 4.9.3
 
@@ -46,6 +47,11 @@ def sign(command: Command, credentials: Credentials, once: str | None = None) ->
         fields[ONCE] = once
     command.ext = fields
     fields[SIGNATURE] = signature_of(signed_content(command), credentials.secret_key)
+
+
+def unsigned_fields(command: Command) -> dict[str, str]:
+    """Returns the fields of a request without who signed it: what somebody else may be shown."""
+    return {name: value for name, value in command.fields.items() if name not in _OF_SIGNER}
 
 
 def signed_content(command: Command) -> bytes:

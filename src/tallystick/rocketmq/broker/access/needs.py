@@ -14,6 +14,7 @@ from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.access.rules import Action, Kind, Need, group_need, topic_need
 from tallystick.rocketmq.broker.client_requests import MAX_BEAT_BYTES
 from tallystick.rocketmq.broker.responses import MAX_LIST_BYTES
+from tallystick.rocketmq.broker.sendback import whole_topic
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest, TopicList
 from tallystick.rocketmq.wire.remoting import Command
@@ -39,7 +40,8 @@ def _send(command: Command, cluster: str) -> list[Need]:
 
 def _send_back(command: Command, cluster: str) -> list[Need]:
     """The message is copied to where the group reads it: who gives it back must be allowed to read it anyway."""
-    return _both(_field(command, "group"), [_field(command, "originTopic")], Action.SUB)
+    group = _field(command, "group")
+    return _both(group, [whole_topic(group, _field(command, "originTopic"))], Action.SUB)
 
 
 def _cluster(*actions: Action) -> Needs:
