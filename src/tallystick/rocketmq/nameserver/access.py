@@ -100,7 +100,7 @@ class NameGate:
         place = place_of_signer(user.secrets if user is not None else (), signed_content(command), signature)
         if user is None or place is None:
             raise _refused("check signature failed: the access key or its secret is not right")
-        if ONCE in fields and (why := self._replays.refusal(fields[ONCE], command.code, self._clock.wall_ms())):
+        if ONCE in fields and (why := self._replays.refusal(name, fields[ONCE], command.code, self._clock.wall_ms())):
             raise _refused(why)
         if not user.is_broker and command.code not in _OF_CLIENTS:
             raise _refused(f"User:{name} may look at routes alone: it is in [clients]")

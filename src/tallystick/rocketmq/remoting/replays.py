@@ -7,8 +7,8 @@
 The original's signature covers none of it, so that who can read a request can send it again, or its fields with another
 code. Where the field is there a server of ours looks at it, and it cannot be taken out as it is signed. Numbers of a
 connection rise; of each the newest is remembered with which of the WIDTH before it came. What is forgotten to make room
-is older than a time from which on nothing of a connection that is not remembered counts. A restart forgets all: what
-was sent up to SKEW_MS before counts again then.
+is of the user who has most connections, and older than a time from which on nothing of his counts of a connection that
+is not remembered. A restart forgets all: what was sent up to SKEW_MS before counts again then.
 """
 
 from __future__ import annotations
@@ -54,15 +54,22 @@ class _Window:
         return True
 
 
+class _Signer:
+    def __init__(self) -> None:
+        self.windows: OrderedDict[str, _Window] = OrderedDict()  # by connection
+        self.floor_ms = 0  # nothing that old counts of a connection that is not remembered
+
+
 class Replays:
     """What a server remembers of signed requests; only those whose signature is right are shown to it."""
 
     def __init__(self) -> None:
-        self._windows: OrderedDict[str, _Window] = OrderedDict()
-        self._floor_ms = 0  # nothing that old counts of a connection that is not remembered
+        self._signers: dict[str, _Signer] = {}  # by user
+        self._connections = 0  # that are remembered
 
-    def refusal(self, field: str, code: int, now_ms: int) -> str | None:
-        """Returns why a request with this field does not count; None if it does, and from then on not again."""
+    def refusal(self, user: str, field: str, code: int, now_ms: int) -> str | None:
+        """Returns why a request of this user with this field does not count; None if it does, and from then on not
+        again."""
         match = _FORM.fullmatch(field)
         if match is None:
             return "tallyOnce is not of its form"
@@ -71,13 +78,21 @@ class Replays:
             return "the signature is of another kind of request"
         if abs(sent_ms - now_ms) > SKEW_MS:
             return f"the clocks of client and server differ by {(sent_ms - now_ms) // 1000} s"
-        window = self._windows.get(connection)
+        signer = self._signers.get(user) or self._signers.setdefault(user, _Signer())
+        window = signer.windows.get(connection)
         if window is None:
-            if sent_ms <= self._floor_ms:
+            if sent_ms <= signer.floor_ms:
                 return "this request may have come before"
-            window = self._windows[connection] = _Window()
-            if len(self._windows) > MOST_CONNECTIONS:
-                _, oldest = self._windows.popitem(last=False)
-                self._floor_ms = max(self._floor_ms, oldest.newest_ms)
-        self._windows.move_to_end(connection)
+            if self._connections >= MOST_CONNECTIONS:
+                self._forget_one()
+            window = signer.windows[connection] = _Window()
+            self._connections += 1
+        signer.windows.move_to_end(connection)
         return None if window.takes(number, sent_ms) else "this request came before"
+
+    def _forget_one(self) -> None:
+        """Forget a connection of the user who has most: else one of many would keep out those of others."""
+        crowded = max(self._signers.values(), key=lambda signer: len(signer.windows))
+        _, oldest = crowded.windows.popitem(last=False)
+        crowded.floor_ms = max(crowded.floor_ms, oldest.newest_ms)
+        self._connections -= 1

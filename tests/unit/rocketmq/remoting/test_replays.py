@@ -23,7 +23,7 @@ def test_n13_a_number_counts_once_whatever_the_order() -> None:
     fields.sort(key=lambda field: int(field.split(".")[2]) + chance.uniform(0, WIDTH / 2))
     for _ in range(5000):
         field = chance.choice(fields[: len(came) + 50])
-        assert (served.refusal(field, 10, NOW) is None) is (field not in came)
+        assert (served.refusal("ann", field, 10, NOW) is None) is (field not in came)
         came.add(field)
 
 
@@ -42,7 +42,7 @@ def test_n13_a_number_counts_once_whatever_the_order() -> None:
     ],
 )
 def test_n13_what_is_late_of_another_kind_or_no_number_does_not_count(field: str, why: str) -> None:
-    assert why in (Replays().refusal(field, 10, NOW) or "")
+    assert why in (Replays().refusal("ann", field, 10, NOW) or "")
 
 
 @pytest.mark.rule("N13", "N12")
@@ -51,14 +51,30 @@ def test_n13_what_is_forgotten_to_make_room_does_not_count_again(monkeypatch: py
     served = Replays()
     fields = [Numbered(connection).next(10, NOW + connection) for connection in range(9)]
     for number, field in enumerate(fields):
-        assert served.refusal(field, 10, NOW) is None
-        assert all(served.refusal(before, 10, NOW) for before in fields[: number + 1])
-    assert len(served._windows) == 3
+        assert served.refusal("ann", field, 10, NOW) is None
+        assert all(served.refusal("ann", before, 10, NOW) for before in fields[: number + 1])
+    assert served._connections == 3
+
+
+@pytest.mark.rule("N12", "N13")
+def test_n12_a_user_with_very_many_connections_keeps_nobody_else_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """His clock may be ahead of theirs, so that all of theirs would be older than what is forgotten of him."""
+    monkeypatch.setattr(replays, "MOST_CONNECTIONS", 8)
+    served = Replays()
+    ahead = [Numbered(connection).next(10, NOW + SKEW_MS) for connection in range(40)]
+    for number, field in enumerate(ahead):
+        hers = Numbered(1000 + number).next(10, NOW - SKEW_MS + number)
+        if number % 10 == 9:
+            assert served.refusal("ann", hers, 10, NOW) is None
+            assert served.refusal("ann", hers, 10, NOW)
+        served.refusal("mallory", field, 10, NOW)
+    assert all(served.refusal("mallory", field, 10, NOW) for field in ahead)
+    assert served._connections == 8
 
 
 @pytest.mark.rule("N13")
 def test_n13_a_number_far_behind_the_newest_does_not_count() -> None:
     served, numbered = Replays(), Numbered(7)
     first, *_, newest = (numbered.next(10, NOW) for _ in range(WIDTH + 1))
-    assert served.refusal(newest, 10, NOW) is None
-    assert served.refusal(first, 10, NOW)
+    assert served.refusal("ann", newest, 10, NOW) is None
+    assert served.refusal("ann", first, 10, NOW)

@@ -100,7 +100,7 @@ class AccessGate:
         if signer is None:
             self.peers.count(link.host, "unknown", "refused")
             raise no_permission("check signature failed: the access key or its secret is not right")
-        if ONCE in fields and (why := self._replays.refusal(fields[ONCE], command.code, self._clock.wall_ms())):
+        if ONCE in fields and (why := self._replays.refusal(name, fields[ONCE], command.code, self._clock.wall_ms())):
             self.peers.count(link.host, "unknown", "refused")
             raise no_permission(why)
         user, is_old = signer
