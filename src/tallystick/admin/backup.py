@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.highest import highest_ledger
@@ -18,7 +18,7 @@ from tallystick.bookkeeper.wire import cookie, metadata
 from tallystick.bookkeeper.wire.managed_ledgers import decode_stream
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId, LedgerState
 from tallystick.errors import MetadataError, TallyError, UsageError
-from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.disk import Disk, OsDisk
 
 _STREAM_PARTS = 4  # of a path below /managed-ledgers; a cursor's has one more
 
@@ -52,11 +52,19 @@ def backup(uri: str, file: str) -> Content:
     return sqlite_copies.read(file)
 
 
-def restore(uri: str, file: str, *, next_ledger: LedgerId | None = None, do: bool = False) -> Restoration:
+def restore(
+    uri: str,
+    file: str,
+    *,
+    next_ledger: LedgerId | None = None,
+    do: bool = False,
+    disk_of: Callable[[BookieId], Disk] = lambda bookie: OsDisk(),
+) -> Restoration:
     """Put a backup in the place of a cluster's metadata; without ``do`` only say what that would mean.
 
-    Each known bookie, which is stopped, is asked for its highest ledger by its folders. Raises UsageError where one
-    cannot be, and ``next_ledger`` does not say from where on ids are free; MetadataError for what is no backup.
+    Each known bookie, which is stopped, is asked for its highest ledger by its folders on its disk. Raises UsageError
+    where one cannot be, and ``next_ledger`` does not say from where on ids are free; MetadataError for what is no
+    backup.
     """
     path, file = _path(uri), os.path.abspath(file)
     kept = sqlite_copies.read(file)
@@ -68,7 +76,7 @@ def restore(uri: str, file: str, *, next_ledger: LedgerId | None = None, do: boo
             backup=kept.instance,
             present=present.instance,
         )
-    highest, unknown = _ask({**kept.cookies, **(present.cookies if present is not None else {})})
+    highest, unknown = _ask({**kept.cookies, **(present.cookies if present is not None else {})}, disk_of)
     if unknown and next_ledger is None and do:
         reasons = "; ".join(f"{bookie}: {why}" for bookie, why in unknown.items())
         raise UsageError(
@@ -95,13 +103,14 @@ def _drawn(highest: Iterable[LedgerId], *known: Content | None) -> list[LedgerId
     return [ledger for ledger in (*highest, -1) if is_long or ledger < SHORT_IDS_END]
 
 
-def _ask(cookies: dict[BookieId, bytes]) -> tuple[dict[BookieId, LedgerId], dict[BookieId, str]]:
+def _ask(
+    cookies: dict[BookieId, bytes], disk_of: Callable[[BookieId], Disk]
+) -> tuple[dict[BookieId, LedgerId], dict[BookieId, str]]:
     highest, unknown = dict[BookieId, LedgerId](), dict[BookieId, str]()
-    disk = OsDisk()
     for bookie, data in sorted(cookies.items()):
         try:
             stored = cookie.decode(data, where=f"the cookie of {bookie}")
-            highest[bookie] = highest_ledger(disk, stored.journal_dirs, stored.ledger_dirs)
+            highest[bookie] = highest_ledger(disk_of(bookie), stored.journal_dirs, stored.ledger_dirs)
         except (TallyError, OSError, ValueError) as error:
             unknown[bookie] = " ".join(str(error).split())
     return highest, unknown

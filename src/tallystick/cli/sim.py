@@ -16,6 +16,7 @@ app = App(name="sim", help="Run production code through seeded faults: whole clu
 Kind = Literal[
     "cluster",
     "repairs",
+    "restores",
     "storage",
     "storage-folders",
     "handshakes",

@@ -69,6 +69,8 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
 class ClusterLife:
     """One life of bookies and their clients; ``live`` it once."""
 
+    _read_at_the_end = staticmethod(programs.recover)  # the program that reads each ledger then
+
     def __init__(
         self, seed: int, *, rng: random.Random, plan: ClusterPlan, loop: VirtualLoop, trace: Trace, judge: ClusterJudge
     ) -> None:
@@ -85,8 +87,7 @@ class ClusterLife:
         plan, loop = self._plan, self._loop
         fabric = Fabric(self._random, self._trace)
         fabric.on_write = self._watch.wrote
-        service = MetadataService(fabric, self._random, self._name, MetadataFaults(), self._judge)
-        self._service = service
+        service = self._service = self._metadata(fabric)
         try:
             await service.driver.init_cluster()
             self._world = ClusterWorld(
@@ -115,6 +116,9 @@ class ClusterLife:
             await self._check()
         finally:
             service.end()
+
+    def _metadata(self, fabric: Fabric) -> MetadataService:
+        return MetadataService(fabric, self._random, self._name, MetadataFaults(), self._judge)
 
     def _host(self, address: str | None = None) -> BookieHost:
         plan = self._plan
@@ -278,7 +282,7 @@ class ClusterLife:
         await self._await_bookies()
         for shared in self._books:
             if shared.book.done() and not shared.book.cancelled():
-                self._start("reader", shared, programs.recover)
+                self._start("reader", shared, self._read_at_the_end)
         await self._end_programs()
         await self._await_bookies()
         self._judge.at_the_end()

@@ -31,6 +31,7 @@ from tallystick.sim.virtual.process import Process, Timers
 from tallystick.sim.virtual.trace import Trace
 
 PORT = 3181
+LEDGER_DIR = "/bookie/ledgers"
 CLIENT = ClientSettings(
     add_timeout_s=1.0,
     read_timeout_s=1.0,
@@ -109,7 +110,7 @@ class BookieHost(Host[BookieWorld]):
         return BookieSettings(
             f"memory://{self._world.service.name}",
             ("/bookie/journal",),
-            ("/bookie/ledgers",),
+            (LEDGER_DIR,),
             port=PORT,
             bookie_id=self.id,
             advertised_host=self.address,

@@ -24,7 +24,7 @@ from tallystick.bookkeeper.metadata.driver import (
     RegisteredBookies,
     Versioned,
 )
-from tallystick.bookkeeper.metadata.memory import MemoryStore, forget
+from tallystick.bookkeeper.metadata.memory import MemoryStore, MemoryTree, forget, share
 from tallystick.bookkeeper.metadata.store import Create, Creation, MetadataStore, Version, Watch, Znode
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
 from tallystick.errors import MetadataUnavailable, MetadataUncertain
@@ -61,11 +61,20 @@ class MetadataService:
     """One service."""
 
     def __init__(
-        self, fabric: Fabric, rng: random.Random, name: str, faults: MetadataFaults, watcher: LedgerWatcher
+        self,
+        fabric: Fabric,
+        rng: random.Random,
+        name: str,
+        faults: MetadataFaults,
+        watcher: LedgerWatcher,
+        tree: MemoryTree | None = None,
     ) -> None:
+        """``tree``: where it keeps what it has, if not in one of the usual kind."""
         self.fabric, self.random, self.faults, self.watcher = fabric, rng, faults, watcher
         self.known_creations: dict[Creation, None] = {}  # the watcher knows these ledgers
         self.name = name
+        if tree is not None:
+            share(name, tree)
         self.driver = ClusterMetadata(MemoryStore(name))  # its own look at what it has
 
     def connect(self, process: Process) -> RemoteMetadata:

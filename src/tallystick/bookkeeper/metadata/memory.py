@@ -88,9 +88,19 @@ class MemoryTree:
         self.counters[path] = number + 1
         return number
 
+    def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
+        """Returns the creations that are not of this tree's past."""
+        return {one for one in creations if one > self.created}
+
 
 _trees: dict[str, MemoryTree] = {}
 _trees_lock = ProcessLock()
+
+
+def share(name: str, tree: MemoryTree) -> None:
+    """Give the stores of this name, which come from now on, a tree of another kind."""
+    with _trees_lock:
+        _trees[name] = tree
 
 
 def forget(name: str) -> None:
@@ -159,7 +169,7 @@ class MemoryStore:
         """Returns None: this store stands for services that have no such read, too."""
 
     async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
-        return await self._call(lambda: {one for one in creations if one > self._tree.created})
+        return await self._call(lambda: self._tree.never_made(creations))
 
     def watch(self, path: str, changed: Callable[[], None]) -> Watch:
         return self._watch(path, changed)
