@@ -107,6 +107,12 @@ REPAIR_MUTANTS = (
         killer=PLACES,
     ),
     _planted(
+        "a lost entry keeps all other places of its ledger from repair",
+        REPAIR + "ledger_repair.py",
+        "if isinstance(outcome, Lost) and isinstance(step, Copy | Check):",
+        "if isinstance(outcome, Lost) and step is None:",
+    ),
+    _planted(
         "a mark is dropped unread",
         REPAIR + "steps.py",
         "        if place not in checked and",

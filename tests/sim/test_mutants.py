@@ -25,6 +25,7 @@ from sim.mutants_lac import LAC_MUTANTS
 from sim.mutants_limbo import LIMBO_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_repair import REPAIR_MUTANTS
+from sim.mutants_restored import RESTORED_MUTANTS
 from sim.mutants_restores import INDEX_MUTANTS, RESTORE_MUTANTS
 from sim.mutants_scrub import SCRUB_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
@@ -45,6 +46,7 @@ TIERS = {
     "sim handshakes": "handshakes",
     "sim metadata": "metadata",
     "sim repairs": "repairs",
+    "sim restores": "restores",
     "sim sinks": "sinks",
     "sim storage": "storage",
     "sim storage folders": "storage_folders",
@@ -73,6 +75,7 @@ ALL = (
     *HANDSHAKE_MUTANTS,
     *RESTORE_MUTANTS,
     *INDEX_MUTANTS,
+    *RESTORED_MUTANTS,
 )
 
 
@@ -137,5 +140,6 @@ def test_there_are_enough_mutants() -> None:
     assert sum(bool(mutant.promise) for mutant in FOLDER_MUTANTS) >= 6
     assert len(V3_MUTANTS) >= 16 and all(mutant.promise for mutant in V3_MUTANTS)
     assert len(RESTORE_MUTANTS) >= 10 and len(INDEX_MUTANTS) >= 10
+    assert len(RESTORED_MUTANTS) >= 10 and all(mutant.promise and mutant.likely for mutant in RESTORED_MUTANTS)
     assert len(HANDSHAKE_MUTANTS) >= 12 and all(mutant.promise for mutant in HANDSHAKE_MUTANTS)
     assert len({mutant.name for mutant in ALL}) == len(ALL)
