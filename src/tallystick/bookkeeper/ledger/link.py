@@ -212,6 +212,10 @@ class BookieLink(asyncio.BufferedProtocol):
         self._transport = transport  # no sign of life yet: a hanging process is still connected to by the kernel
         self._flush()
 
+    def eof_received(self) -> None:
+        """No response comes any more. A transport closes when its bytes are out, which the bookie may never take."""
+        self.end("the bookie closed the connection")
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.end(f"connection lost: {exc}" if exc else "the bookie closed the connection")
         self.disconnected.set()

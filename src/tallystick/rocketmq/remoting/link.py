@@ -321,6 +321,11 @@ class Link(asyncio.BufferedProtocol):
             self.keep(CONNECTION_BYTES)
         self.flush()
 
+    def eof_received(self) -> None:
+        """A server's responses go out. A client gets none any more, and the peer may never take what is queued."""
+        if self._around.reads_on:
+            self.abort("the peer closed the connection")
+
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.disconnected.set()

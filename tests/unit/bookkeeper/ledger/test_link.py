@@ -22,6 +22,7 @@ from support.machines import machine
 from support.waiting import until
 from tallystick.bookkeeper.ledger import link as link_module
 from tallystick.bookkeeper.ledger.add_channel import AddChannel
+from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.identity import Belief, Identity, IdentityCallback
 from tallystick.bookkeeper.ledger.lanes import LaneName
 from tallystick.bookkeeper.ledger.link import BookieLink
@@ -29,6 +30,7 @@ from tallystick.bookkeeper.ledger.outgoing import OutgoingPiece
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore, RequestKey
 from tallystick.bookkeeper.ledger.owners import BookieResponse, Owner
 from tallystick.bookkeeper.ledger.read_run import ReadRun
+from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
 from tallystick.bookkeeper.ledger.wire_v3 import ClientWireV3
 from tallystick.bookkeeper.ledger.wires import BatchRequest, BookieRequest, ReadRequest, ReportResponse
@@ -389,3 +391,28 @@ async def test_a_connection_that_has_ended_is_held_by_nothing(bench: Bench) -> N
         assert ended() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.real_time  # one direction alone is closed
+async def test_a_bookie_that_says_no_more_has_ended_though_it_takes_nothing_of_what_is_sent(bench: Bench) -> None:
+    """Whatever was asked from then on waited for a time-out."""
+    held: list[asyncio.StreamWriter] = []
+
+    def say_no_more(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write_eof()
+
+    async with await asyncio.start_server(say_no_more, "127.0.0.1", 0) as server:
+
+        async def resolve(name: str) -> tuple[str, int]:
+            return "127.0.0.1", int(server.sockets[0].getsockname()[1])
+
+        client, listener = BookieClient(bench.outside(), resolve, ClientSettings(add_timeout_s=60.0)), AddLog()
+        channel = client.adds("b1", 1, listener)
+        for entry in range(16):
+            channel.send([entry], add_frame(bench, 1, entry, bytes(1024 * 1024)))
+        await until(lambda: sum(len(entries) for entries, _ in listener.failed) == 16)
+        await client.close()
+        for writer in held:
+            writer.transport.abort()

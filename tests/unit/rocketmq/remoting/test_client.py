@@ -249,9 +249,12 @@ def test_addresses() -> None:
     assert parse_address("[::1]:9876") == ("::1", 9876)
 
 
-@pytest.mark.real_time
-async def test_a_client_that_is_closed_does_not_wait_for_a_server_that_hangs() -> None:
-    """It takes nothing: what is queued for it would be waited for as long as it is stopped."""
+@pytest.mark.real_time  # written to sockets that nobody reads
+@pytest.mark.parametrize("says_no_more", [False, True], ids=["the client is closed", "the server says no more"])
+async def test_a_client_does_not_wait_for_a_server_that_takes_nothing_once_it_gets_no_response(
+    says_no_more: bool,
+) -> None:
+    """What is queued for it would be waited for as long as it is stopped."""
     held: list[asyncio.StreamWriter] = []
 
     def stop_reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -263,7 +266,10 @@ async def test_a_client_that_is_closed_does_not_wait_for_a_server_that_hangs() -
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         for _ in range(16):
             client.ask_nowait(address, request(10, body=bytes(1024 * 1024)), 60, results.append)
-        await until(lambda: any(link.full for link in client._of_link))
+        await until(lambda: bool(held) and any(link.full for link in client._of_link))
+        if says_no_more:
+            held[0].write_eof()
+            await until(lambda: len(results) == 16)
         async with asyncio.timeout(10):
             await client.close()
         await until(lambda: len(results) == 16)
