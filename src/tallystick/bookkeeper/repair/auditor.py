@@ -17,7 +17,7 @@ from tallystick.bookkeeper.repair.auditor_core import AuditorCore, Hold, Lose, R
 from tallystick.bookkeeper.repair.ledger_names import LedgerNames
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
-from tallystick.errors import MetadataError, MetadataUnavailable
+from tallystick.errors import MetadataError, MetadataRefused, MetadataUnavailable
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
@@ -96,6 +96,7 @@ class Auditor:
             # Whoever is absent is so from now on: what was seen in another session, or by another, proves nothing.
             self._core = AuditorCore(self._settings.grace_s)
             self._audit_at = self._clock.now()
+            self._unmarked.clear()
             await self._tree.begin_recovery_delay(round(self._settings.grace_s))
             self._delay_version = None
             await self._tree.proclaim(self._name)
@@ -132,6 +133,7 @@ class Auditor:
                 self._events.emit("audit held back", reason="too many bookies went at once", bookies=action.bookies)
             else:
                 self._returned[action.bookie] = None
+                self._unmarked.pop(action.bookie, None)
                 self._events.emit("bookie back", bookie=action.bookie, absent_s=round(action.absent_s, 1))
         await self._mark(tuple(self._unmarked))
         self._unmarked.clear()
@@ -168,18 +170,27 @@ class Auditor:
         candidates = await self._names.read(lost_bookies)
         bookies, _ = await self._registered()
         absent = [bookie for bookie in lost_bookies if bookies.find(bookie) is None]
-        marked = 0
+        marked, unreadable = 0, self._names.unreadable
         for at in range(0, len(candidates), AT_ONCE):
-            marked += await self._mark_those(candidates[at : at + AT_ONCE], absent)
-        self._events.emit(
-            "ledgers marked", bookies=absent, named=len(candidates), marked=marked, unreadable=self._names.unreadable
-        )
+            results = await self._mark_those(candidates[at : at + AT_ONCE], absent)
+            marked, unreadable = marked + results.count(True), unreadable + results.count(None)
+        self._events.emit("ledgers marked", bookies=absent, named=len(candidates), marked=marked, unreadable=unreadable)
 
-    async def _mark_those(self, candidates: Sequence[LedgerId], absent: Sequence[BookieId]) -> int:
-        """Mark those that still name an absent bookie in a second look. Returns how many were not marked before."""
+    async def _mark_those(self, candidates: Sequence[LedgerId], absent: Sequence[BookieId]) -> list[bool | None]:
+        """Mark those that still name an absent bookie in a second look. Returns of each whether it was not marked
+        before, None if nobody can read the mark that it has."""
         began = await self._driver.sync()
         missing = await self._names.missing(candidates, absent)
         if await self._driver.sync() != began:
             raise MetadataUnavailable("the connection broke while ledgers were read: they may be old")
         now_ms = self._clock.wall_ms()
-        return sum(await asyncio.gather(*(self._tree.mark(ledger, named, now_ms) for ledger, named in missing.items())))
+
+        async def mark(ledger: LedgerId, named: Sequence[BookieId]) -> bool | None:
+            try:
+                return await self._tree.mark(ledger, named, now_ms)
+            except (MetadataUnavailable, MetadataRefused):
+                raise
+            except MetadataError:  # its own: the others are marked all the same
+                return None
+
+        return await asyncio.gather(*(mark(ledger, named) for ledger, named in missing.items()))

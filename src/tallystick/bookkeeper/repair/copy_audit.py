@@ -15,7 +15,7 @@ the metadata, so that the next auditor does not begin anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,14 +23,14 @@ from functools import partial
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
-from tallystick.bookkeeper.metadata.findings import FindingTree
+from tallystick.bookkeeper.metadata.findings import CopyFault, FindingTree
 from tallystick.bookkeeper.metadata.store import Create, Update
 from tallystick.bookkeeper.repair.auditor import Auditor
 from tallystick.bookkeeper.repair.copy_check import CopyCheck
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId, LedgerMetadata
-from tallystick.errors import MetadataConflict, MetadataError, MetadataUnavailable
+from tallystick.errors import MetadataConflict, MetadataError, MetadataRefused, MetadataUnavailable
 from tallystick.runtime.pace import Pace
 
 AT_ONCE = 500  # ledgers whose metadata are read together
@@ -166,16 +166,25 @@ class CopyAudit:
 
         async def work() -> None:
             for ledger, metadata in waiting:
-                faults = await check.faults(ledger, metadata, bookies, only, samples=count)
-                if faults and await self._is_there(ledger):
-                    await self._findings.note(ledger, faults)
-                    kinds = sorted({fault.kind.value for fault in faults})
-                    names = sorted({fault.bookie for fault in faults})
-                    self._events.emit("copies at fault", ledger=ledger, kinds=kinds, bookies=names)
+                try:
+                    faults = await check.faults(ledger, metadata, bookies, only, samples=count)
+                    if faults and await self._is_there(ledger):
+                        await self._note(ledger, faults)
+                except (MetadataUnavailable, MetadataRefused):
+                    for _ in waiting:  # nobody takes another one
+                        pass
+                    raise
+                except MetadataError:  # what its metadata, or a finding of before, says: it hinders no other ledger
+                    check.unknown += 1
                 if so_far is not None:
                     await so_far.pace.spend(1)
 
         await asyncio.gather(*(work() for _ in range(max(1, self._settings.ledgers_at_once))))
+
+    async def _note(self, ledger: LedgerId, faults: Sequence[CopyFault]) -> None:
+        await self._findings.note(ledger, faults)
+        kinds, names = {fault.kind.value for fault in faults}, {fault.bookie for fault in faults}
+        self._events.emit("copies at fault", ledger=ledger, kinds=sorted(kinds), bookies=sorted(names))
 
     async def _is_there(self, ledger: LedgerId) -> bool:
         """Bookies drop what was deleted since its metadata were read: nothing is wrong then."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
 from support.repaired import RepairedCluster, flipped
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
-from tallystick.bookkeeper.metadata.findings import FindingTree
-from tallystick.bookkeeper.metadata.store import Znode
+from tallystick.bookkeeper.metadata.findings import CopyFault, FindingTree
+from tallystick.bookkeeper.metadata.store import Create, Znode
 from tallystick.bookkeeper.repair import copy_audit
 from tallystick.bookkeeper.repair.copy_check import CopyCheck
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.lost_runs import LOST_KEY
 from tallystick.bookkeeper.wire.v3 import EntryListRequest
 from tallystick.errors import MetadataUnavailable
 
@@ -185,6 +188,45 @@ async def test_a_ledger_that_is_deleted_meanwhile_has_no_fault(cluster: Repaired
         bookie.entries.pop((old[-1], 0), None)
     await asyncio.sleep(400)
     assert len(cluster.heard("copies audited")) == 1 and cluster.heard("copies at fault") == []
+
+
+@pytest.mark.parametrize("what", ["metadata", "finding"])
+async def test_what_nobody_can_read_of_a_ledger_hinders_no_other(cluster: RepairedCluster, what: str) -> None:
+    """Each look ended at that ledger, and began there again."""
+    bad, good = [await cluster.written(3, ensemble=3, write_quorum=3) for _ in range(2)]
+    if what == "metadata":
+        versioned = await cluster.driver.read_ledger(bad)
+        unreadable = replace(versioned.value, custom=MappingProxyType({LOST_KEY: b"of a later version"}))
+        await cluster.driver.write_ledger(bad, unreadable, versioned.version)
+    else:
+        await cluster.store.change(Create(f"/tallystick/ledgers/findings/F{bad:010d}", b"of a later version"))
+    for ledger in (bad, good):
+        del cluster.bookies[(await cluster.metadata(ledger)).ensemble[0]].entries[ledger, 1]
+    cluster.repair(close_check_s=10.0, audit_every_s=1000.0, ledgers_at_once=1)
+    await asyncio.sleep(500)
+    assert [event["ledger"] for event in cluster.heard("copies at fault")] == [good]
+    assert [(event["ledgers"], event["unknown"]) for event in cluster.heard("copies audited")] == [(2, 1)]
+    assert cluster.heard("audit put off") == []
+
+
+async def test_a_fault_ends_all_that_a_look_has_under_way(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others of its workers went on beside the next look."""
+    old = [await cluster.written(1, ensemble=3, write_quorum=3) for _ in range(12)]
+    bookie = (await cluster.metadata(old[0])).ensemble[0]
+    del cluster.bookies[bookie].entries[old[0], 0]
+    before, note = asked_lists(cluster, bookie), FindingTree.note
+
+    async def fails(tree: FindingTree, ledger: int, faults: Sequence[CopyFault]) -> None:
+        monkeypatch.setattr(FindingTree, "note", note)
+        raise MetadataUnavailable("away")
+
+    monkeypatch.setattr(FindingTree, "note", fails)
+    cluster.repair(close_check_s=100.0, audit_every_s=1000.0, audit_ledgers_per_s=0.1, ledgers_at_once=2)
+    await asyncio.sleep(190)
+    assert len(cluster.heard("audit put off")) == 1
+    assert asked_lists(cluster, bookie) - before <= 4
 
 
 class FailingReads:

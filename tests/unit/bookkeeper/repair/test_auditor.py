@@ -1,0 +1,88 @@
+"""The auditor's shell: what of a fault, of an election and of damaged nodes is left behind for the next look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from support.repaired import RepairedCluster
+from tallystick.bookkeeper.metadata.store import Create
+from tallystick.bookkeeper.repair import auditor
+from tallystick.bookkeeper.repair.ledger_names import LedgerNames
+from tallystick.errors import MetadataUnavailable
+
+GRACE_S = 600.0
+
+
+class FailingListings:
+    """Listings for ledgers that name lost bookies fail while ``active``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.active = True
+        read = LedgerNames.read
+
+        async def fails(names: LedgerNames, bookies: Collection[str] = ()) -> list[int]:
+            if self.active and bookies:
+                raise MetadataUnavailable("away")
+            return await read(names, bookies)
+
+        monkeypatch.setattr(LedgerNames, "read", fails)
+
+
+async def test_who_was_lost_before_an_election_is_not_lost_by_that(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ledgers were marked at once, without a grace: they still were to be when the session ended."""
+    ledger = await cluster.written()
+    lost = (await cluster.metadata(ledger)).ensemble[0]
+    failing = FailingListings(monkeypatch)
+    cluster.repair()
+    await asyncio.sleep(5)
+    await cluster.down(lost)
+    await asyncio.sleep(GRACE_S + 10)
+    assert cluster.heard("bookies lost") and not cluster.heard("ledgers marked")
+    (vote,) = await cluster.tree.votes()
+    await cluster.tree.withdraw(vote)
+    failing.active = False
+    await asyncio.sleep(GRACE_S - 20)
+    assert cluster.heard("ledgers marked") == []
+    await asyncio.sleep(60)
+    await cluster.require_whole(ledger)
+
+
+async def test_who_came_back_before_its_ledgers_could_be_marked_has_a_new_grace(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await cluster.written()
+    lost = (await cluster.metadata(ledger)).ensemble[0]
+    failing = FailingListings(monkeypatch)
+    cluster.repair()
+    await asyncio.sleep(5)
+    await cluster.down(lost)
+    await asyncio.sleep(GRACE_S + 10)
+    await cluster.up(lost)
+    await asyncio.sleep(10)
+    await cluster.down(lost)
+    failing.active = False
+    await asyncio.sleep(GRACE_S - 20)
+    assert [event["marked"] for event in cluster.heard("ledgers marked") if event["marked"]] == []
+    await asyncio.sleep(60)
+    await cluster.require_whole(ledger)
+
+
+async def test_a_damaged_mark_hinders_no_mark_of_another_ledger(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditor, "AT_ONCE", 1)
+    damaged, ledger = [await cluster.written(3, ensemble=5, write_quorum=2) for _ in range(2)]
+    path = f"/ledgers/underreplication/ledgers/0000/0000/0000/{damaged:04x}/urL{damaged:010d}"
+    await cluster.store.change(Create(path, b"damaged"))
+    await cluster.add()
+    await cluster.down((await cluster.metadata(ledger)).ensemble[0])
+    running = cluster.repair(grace_s=0.0)
+    await asyncio.sleep(60)
+    await cluster.require_whole(ledger)
+    assert len(cluster.heard("ledgers marked")) < 5, "it is not tried again all the time"
+    assert await cluster.marks() == [damaged] and not running.failure.done()
