@@ -8,6 +8,7 @@ REPAIR = "bookkeeper/repair/"
 CORE = "tests/unit/bookkeeper/repair/test_auditor_core.py"
 WHOLE = "tests/unit/bookkeeper/repair/test_repair.py"
 FINDINGS = "tests/unit/bookkeeper/repair/test_findings.py"
+AUDITOR = "tests/unit/bookkeeper/repair/test_auditor.py"
 AUDIT = "tests/unit/bookkeeper/repair/test_copy_audit.py"
 GIVE_UP = "tests/unit/bookkeeper/repair/test_give_up.py"
 PLACES = "tests/unit/bookkeeper/repair/test_shortfall.py"
@@ -24,8 +25,8 @@ REPAIR_MUTANTS = (
     Mutant(
         "the metadata names a bookie that has no copy",
         REPAIR + "ledger_repair.py",
-        "                await copying.write(target, belief, read.frames)\n",
-        "",
+        "        outcome = await self._transfer(copying, versioned, place, target, belief, own)\n",
+        "        outcome = None\n",
         killer="sim repairs",
         schedules=12,
         promise="R1",
@@ -298,6 +299,26 @@ REPAIR_MUTANTS = (
         REPAIR + "auditor.py",
         "            self._core = AuditorCore(self._settings.grace_s)\n            self._audit_at",
         "            self._audit_at",
+    ),
+    _planted(
+        "a new auditor marks whom it lost before",
+        REPAIR + "auditor.py",
+        "            self._unmarked.clear()\n            await",
+        "            await",
+        killer=AUDITOR,
+    ),
+    _planted(
+        "a bookie that came back is marked as soon as it is away",
+        REPAIR + "auditor.py",
+        "                self._unmarked.pop(action.bookie, None)\n",
+        "",
+        killer=AUDITOR,
+    ),
+    _planted(
+        "the metadata name a bookie that lost its first copies meanwhile (Q15)",
+        REPAIR + "ledger_repair.py",
+        "            await copying.require(target, stripe)\n",
+        "            pass\n",
     ),
     _planted(
         "a look after the listing is left out",

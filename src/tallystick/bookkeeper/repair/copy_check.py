@@ -15,7 +15,7 @@ from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.metadata.findings import CopyFault, FaultKind
 from tallystick.bookkeeper.repair import shortfall
-from tallystick.bookkeeper.repair.copying import Copying
+from tallystick.bookkeeper.repair.copying import COMPARED_A_TURN, Copying
 from tallystick.bookkeeper.repair.ledger_repair import better_places
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.repair.shortfall import Place
@@ -23,8 +23,6 @@ from tallystick.bookkeeper.wire.entry_list import EntryList
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchLedger, TallyError
 from tallystick.runtime.pace import Pace
-
-COMPARED_A_TURN = 4096  # entries: a millisecond
 
 
 class CopyCheck:

@@ -18,10 +18,11 @@ from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest, master_key
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata, Slot
 from tallystick.codec.frames import RECOVERY_FLAGS, encode_stored_add
-from tallystick.errors import BookieUnavailable, DigestMismatch
+from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchLedger, TallyError
 from tallystick.runtime.pace import Pace
 
 FIRST_ENTRIES = 4
+COMPARED_A_TURN = 4096  # entries: a millisecond
 TURN_BYTES = 1024 * 1024  # whose digests are checked in one turn of the loop: a few milliseconds
 
 
@@ -129,6 +130,24 @@ class Copying:
         if any(stored.frames.get(entry) != frame for entry, frame in frames.items()):
             raise BookieUnavailable("it does not have what it acknowledged", bookie=bookie)
         await self._pace.spend(stored.bytes)
+
+    async def require(self, bookie: BookieId, entries: Sequence[EntryId]) -> None:
+        """Raise BookieUnavailable unless a bookie has all of these: by its list, or by reads if it gives none."""
+        has_all = True
+        try:
+            listed = await self._bookies.entry_list(bookie, self._ledger)
+            for at in range(0, len(entries), COMPARED_A_TURN):
+                has_all = has_all and all(entry in listed for entry in entries[at : at + COMPARED_A_TURN])
+                await asyncio.sleep(0)
+        except NoSuchLedger:
+            has_all = not entries
+        except TallyError:  # it has no lists, knows nothing now, or does not answer
+            for batch in self.batches(entries):
+                there = await self.read(batch, lambda entry: [bookie])
+                await self._pace.spend(there.bytes)
+                has_all = has_all and len(there.frames) == len(batch)
+        if not has_all:
+            raise BookieUnavailable("it does not have any more what it acknowledged", bookie=bookie)
 
 
 class _Adds:

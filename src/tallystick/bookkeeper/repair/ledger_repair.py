@@ -206,7 +206,8 @@ class LedgerRepair:
         own: Sequence[BookieId],
     ) -> Outcome | None:
         striping, unreadable = Striping.of(versioned.value), ReadResult()
-        for entries in copying.batches(shortfall.stripe(versioned.value, place)):
+        stripe = shortfall.stripe(versioned.value, place)
+        for entries in copying.batches(stripe):
             read = await copying.read(entries, lambda entry: [*shortfall.others(place, entry, striping), *own])
             unreadable.add(read)
             if unreadable.unknown:
@@ -215,6 +216,9 @@ class LedgerRepair:
                 await copying.write(target, belief, read.frames)
                 self.tally.entries += len(read.frames)
                 self.tally.bytes += read.bytes
+        if stripe and not unreadable.missing and not unreadable.unknown:
+            # No metadata names the target yet: of what it lost meanwhile it is in no limbo, and would deny it.
+            await copying.require(target, stripe)
         return _unreadable(unreadable, place.bookie)
 
     async def _check(self, versioned: VersionedMetadata, place: Place) -> Outcome | None:

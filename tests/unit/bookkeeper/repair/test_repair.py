@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import pytest
@@ -338,6 +339,29 @@ async def test_a_copy_that_cannot_be_read_back_is_in_no_metadata(cluster: Repair
     await asyncio.sleep(60)
     assert (await cluster.metadata(ledger)).ensemble == ensemble and await cluster.marks() == [ledger]
     assert all("acknowledged" in event["reason"] for event in cluster.heard("ledger not repaired"))
+
+
+@pytest.mark.parametrize("has_lists", [True, False])
+async def test_who_lost_what_was_copied_first_is_in_no_metadata(cluster: RepairedCluster, has_lists: bool) -> None:
+    """A bookie that no metadata names is in no limbo: it would deny what it lost."""
+    ledger, lost_all = await cluster.written(40, write_quorum=3), list[str]()
+    ensemble = (await cluster.metadata(ledger)).ensemble
+
+    def loses(name: str, request: v2.Request) -> None:
+        bookie = cluster.bookies[name]
+        if isinstance(request, v2.ReadFrame) and request.entry == 39 and name not in lost_all:
+            lost_all.append(name)
+            for entry in range(20):
+                del bookie.entries[ledger, entry]
+
+    for name in set(cluster.bookies) - set(ensemble):
+        cluster.bookies[name].misbehave = partial(loses, name)
+        cluster.bookies[name].speaks_v3 = has_lists
+    await cluster.down(ensemble[0])
+    cluster.repair(grace_s=0.0, batch_entries=4)
+    await asyncio.sleep(60)
+    assert lost_all and "does not have" in str(cluster.heard("ledger not repaired"))
+    assert (await cluster.require_whole(ledger)).ensemble[0] in set(cluster.bookies) - set(ensemble)
 
 
 async def test_an_open_ledger_is_closed_only_when_it_stood_still(cluster: RepairedCluster) -> None:
