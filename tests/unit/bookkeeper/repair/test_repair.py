@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from functools import partial
-from typing import Any
 
 import pytest
 
 from support.repaired import RepairedCluster, flipped
 from tallystick.bookkeeper.metadata.lost_entries import LostTree
-from tallystick.bookkeeper.metadata.store import Create, Update
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair.ledger_names import LedgerNames
 from tallystick.bookkeeper.wire import v2
@@ -439,27 +437,3 @@ async def test_new_damage_keeps_the_mark(cluster: RepairedCluster) -> None:
     cluster.repair()
     await asyncio.sleep(30)
     assert await cluster.marks() == []
-
-
-@pytest.mark.parametrize("settings", [{"bytes_per_s": 1000.0}, {"batch_entries": 1}])
-async def test_a_limit_makes_it_slower_and_no_less_whole(cluster: RepairedCluster, settings: dict[str, Any]) -> None:
-    ledger = await cluster.written(60)
-    await cluster.down((await cluster.metadata(ledger)).ensemble[0])
-    cluster.repair(grace_s=0.0, **settings)
-    await asyncio.sleep(60)
-    assert (await cluster.require_whole(ledger)).last_entry == 59
-
-
-async def test_what_the_metadata_has_damaged_hinders_no_other_ledger(cluster: RepairedCluster) -> None:
-    damaged, unmarked, ledger = [await cluster.written() for _ in range(3)]
-    version = (await cluster.driver.read_ledger(damaged)).version
-    lost = (await cluster.metadata(ledger)).ensemble[0]
-    await cluster.tree.mark(damaged, [lost], 1)
-    await cluster.store.change(Update(f"/ledgers/00/0000/L{damaged:04d}", b"damaged", version))
-    path = f"/ledgers/underreplication/ledgers/0000/0000/0000/{unmarked:04x}/urL{unmarked:010d}"
-    await cluster.store.change(Create(path, b"damaged"))
-    await cluster.down(lost)
-    running = cluster.repair(grace_s=0.0)
-    await asyncio.sleep(60)
-    await cluster.require_whole(ledger)
-    assert await cluster.marks() == [damaged, unmarked] and not running.failure.done()
