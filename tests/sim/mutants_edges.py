@@ -78,8 +78,9 @@ EDGE_MUTANTS = (
     _planted(
         "a host is charged for no turn of a peer that is gone",
         TURN_ORDER,
-        "        self._hosts.spent(host, seconds)\n        if peer is not None:\n",
-        "        if peer is not None:\n            self._hosts.spent(host, seconds)\n",
+        "        self._hosts.spent(host, seconds)\n        peers = self._peers_of(host)",
+        "        if peer is not None:\n            self._hosts.spent(host, seconds)\n"
+        "        peers = self._peers_of(host)",
         _TURN_ORDER_TESTS,
     ),
     _planted(
