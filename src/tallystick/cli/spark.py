@@ -94,7 +94,7 @@ def ingest(
     try:
         _follow(started)
     finally:
-        started.stop()
+        _stop(started)
         _tell(started, json=json)
 
 
@@ -144,6 +144,15 @@ def _follow(started: Ingestion) -> None:
             rows = started.progress.rows
             count(rows - shown)
             shown = rows
+
+
+def _stop(started: Ingestion) -> None:
+    """End the query; Spark may be gone, and the query with it: a supervisor sends SIGTERM to the JVM, too. What was not
+    committed comes again."""
+    import contextlib
+
+    with contextlib.suppress(Exception):  # py4j's own, of kinds that no type checker knows
+        started.stop()
 
 
 def _tell(started: Ingestion, *, json: bool) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from tallystick.cli import main, spark
+from tallystick.pipeline.tables.writer import IngestProgress
 
 STREAM = "t/n/persistent/s"
 
@@ -40,3 +44,25 @@ def test_no_session_is_made_for_wrong_arguments(
     assert main(["spark", "ingest", *arguments, *checkpoint]) == 2
     complaint = capsys.readouterr().err
     assert said in complaint and complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the JVM is gone"), ConnectionRefusedError()])
+def test_sigterm_that_ended_spark_too_is_no_bug(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def raises(error: BaseException) -> Any:
+        raise error
+
+    started = SimpleNamespace(
+        application="a",
+        target="delta:flights",
+        progress=IngestProgress(),
+        wait=lambda timeout_s: raises(KeyboardInterrupt()),
+        stop=lambda: raises(error),
+    )
+    monkeypatch.setenv("TALLY_URI", "sqlite:///x")
+    monkeypatch.setattr(spark, "_session", lambda *given: None)
+    monkeypatch.setattr("tallystick.spark.ingest", lambda *given, **more: started)
+    assert main(["spark", "ingest", STREAM, "delta:flights", "--checkpoint", "c"]) == 130
+    printed = capsys.readouterr()
+    assert printed.out == "delta:flights: 0 rows in 0 batches\n" and printed.err == ""
