@@ -36,7 +36,7 @@ LOOK_S = 0.25  # between two looks of the judge
 SOON_S = 6.0  # a round of copying that runs, the distance to the next one, and that one
 LATE = "Late"
 AWAY_S = 6.0  # that a group reads at slaves alone, before it is set back
-MAX_TURNS = 100_000
+MAX_TURNS = 200_000
 BUDGETS = {TASKS: 400, TURN: 150}
 
 
