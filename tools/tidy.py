@@ -58,7 +58,7 @@ def main() -> int:
     paths = tracked()
     problems = orphans(paths)
     for path in paths:
-        if path.suffix == ".py":
+        if path.suffix in {".py", ".c", ".h"}:
             problems += in_code(path, path.read_text(encoding="utf-8"))
         elif path.suffix == ".md":
             problems += in_docs(path, path.read_text(encoding="utf-8"))

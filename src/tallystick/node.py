@@ -218,11 +218,14 @@ async def _name_server(settings: NameServerSettings, outside: Outside) -> Server
 
 def _main(name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextIO | None) -> int:
     try:
+        from tallystick.codec.implementation import in_use  # here, as it refuses what the environment may say
+
         start, ignored = load()
         log = log_to_stderr(os.environ)  # standard output carries the ready line alone
     except TallyError as error:
         return _explain(error)
     try:
+        log_listener(name)(Event("server starts", {"codec": in_use()}))
         if ignored:
             log_listener(name)(Event("settings change nothing here", {"keys": ", ".join(ignored)}))
         keep_freed_memory()

@@ -7,8 +7,9 @@ from cyclopts import App, Parameter
 
 def _version() -> str:
     from tallystick import __version__
+    from tallystick.codec.implementation import in_use
 
-    return f"tallystick {__version__}"
+    return f"tallystick {__version__} (codec: {in_use()})"
 
 
 def _default(value: object) -> str | None:

@@ -1,4 +1,4 @@
 """Leaf functions on buffers: a whole read in, a whole response out; no objects per entry where a caller can do without.
 
-Pure Python, shaped so that a compiled twin can replace any of them.
+Each is written in Python, which is the reference and enough; some have a twin in C (``implementation``).
 """

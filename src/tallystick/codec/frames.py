@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import lt
 
+from tallystick.codec.implementation import with_twin
+
 Buffer = bytes | bytearray | memoryview
 
 PLAIN_ADD = 0x02010000  # version 2, ADD, no flags
@@ -46,6 +48,7 @@ class AddRun:
         return len(self.ledgers)
 
 
+@with_twin
 def scan_adds(buffer: Buffer, start: int, end: int, max_frame: int) -> tuple[AddRun, int]:
     """The plain ADDs from ``start``; stops at the first frame that is another request, unusual, too long, or not whole.
 
@@ -93,6 +96,7 @@ class AddFrames:
         return [part for index in indexes for part in (parts[2 * index], parts[2 * index + 1])]
 
 
+@with_twin
 def ack_adds(run: AddRun) -> bytes:
     """The responses to a run of ADDs that all succeeded."""
     ledger = run.ledgers[0] if run.ledgers else 0
@@ -109,6 +113,7 @@ def ack_adds(run: AddRun) -> bytes:
     return bytes(responses)
 
 
+@with_twin
 def scan_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[tuple[int, array[int]]], int]:
     """The plain READs from ``start`` as runs of ascending entries of one ledger: (ledger, entries). And where it
     stopped.
@@ -140,6 +145,7 @@ def encode_stored_add(master_key: bytes, entry: Buffer, flags: int) -> bytes:
     return b"".join((_STORED_ADD.pack(24 + len(entry), PLAIN_ADD | flags, master_key), entry))
 
 
+@with_twin
 def encode_adds(
     master_key: bytes,
     ledger: int,
@@ -167,6 +173,7 @@ def encode_adds(
     return frames, length
 
 
+@with_twin
 def scan_acks(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], int]:
     """Entry ids of the good ADD responses of one ledger from ``start``, and where the first other frame begins."""
     entries: list[int] = []

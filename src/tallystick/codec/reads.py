@@ -16,6 +16,8 @@ from hmac import compare_digest
 from itertools import pairwise, takewhile
 from typing import overload
 
+from tallystick.codec.implementation import with_twin
+
 Buffer = bytes | bytearray | memoryview
 _Column = Sequence[bytes | memoryview]
 
@@ -32,6 +34,7 @@ _RESPONSE = struct.Struct(">IIiqq")
 _RESPONSE_HEAD = struct.Struct(">IIiq")  # all that good responses of one ledger and size have in common
 
 
+@with_twin
 def encode_reads(ledger: int, entries: Sequence[int]) -> bytes:
     """One READ frame for each entry."""
     frames, numbers = bytearray(_READ.pack(20, PLAIN_READ, ledger, 0) * len(entries)), array("q", entries)
@@ -43,6 +46,7 @@ def encode_reads(ledger: int, entries: Sequence[int]) -> bytes:
     return bytes(frames)
 
 
+@with_twin
 def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], Sequence[memoryview], int]:
     """The good READ responses of one ledger from ``start``: entry ids, the entries' bytes, and where it stopped.
 
@@ -172,6 +176,7 @@ def even_entries(data: memoryview) -> EvenEntries | None:
     return EvenEntries(data, size) if alike else None
 
 
+@with_twin
 def response_entries(frames: bytes, count: int) -> list[bytes]:
     """The entries of ``count`` good READ responses, which fill the buffer. Lengths are not judged: they are our own."""
     step, head = len(frames) // count, frames[:_LENGTH_BYTES]
@@ -211,6 +216,7 @@ class EntryRun:
         return self.first + len(self.payloads) - 1
 
 
+@with_twin
 def open_entries(
     entries: Sequence[Buffer],
     ledger: int,

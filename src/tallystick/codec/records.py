@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.codec.checksum import crc32
+from tallystick.codec.implementation import with_twin
 
 Buffer = bytes | bytearray | memoryview
 
@@ -123,6 +124,7 @@ def encode_blank(size: int) -> bytes:
     return _PREFIX.pack(size, BLANK)
 
 
+@with_twin
 def scan_records(buffer: bytes, base: int, *, verify: bool = False) -> RecordRun:
     """The records of ``buffer``, whose first byte has the physical offset ``base``; ``verify`` checks their CRCs."""
     run = RecordRun()

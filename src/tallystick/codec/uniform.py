@@ -8,11 +8,13 @@ from __future__ import annotations
 import struct
 
 from tallystick.codec.frames import MIN_ADD_BODY, PLAIN_ADD, AddRun
+from tallystick.codec.implementation import with_twin
 
 _HEAD = struct.Struct(">II20sq")  # length, header, master key, ledger
 _HEAD_AND_ENTRY = _HEAD.size + 8
 
 
+@with_twin
 def scan_uniform_adds(buffer: bytes, start: int, end: int, max_frame: int) -> tuple[AddRun, int] | None:
     """As ``scan_adds`` where all whole frames up to ``end`` are plain ADDs to one ledger, and of one length.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from itertools import repeat
 
+from tallystick.codec.implementation import with_twin
 from tallystick.codec.records import BORN_V6, SMALLEST, STORE_V6, V1, Content, RecordRun
 
 _V6 = BORN_V6 | STORE_V6
@@ -22,6 +23,7 @@ _MAX_SHORT = 0x7FFF
 _FEW = 16  # for fewer it is not worth while
 
 
+@with_twin
 def scan_uniform_records(buffer: bytes, base: int) -> RecordRun | None:
     """As ``scan_records`` where all whole records but the last have one topic and the same sizes of all parts.
 

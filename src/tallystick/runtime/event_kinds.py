@@ -231,6 +231,7 @@ _SERVERS = {
         {
             "connection closed": "A server closed a connection, for `reason`.",
             "connection ended": "A client of brokers lost a connection.",
+            "server starts": "A server's process began; `codec` is the implementation that reads its frames.",
         },
     ),
     **_kinds(

@@ -16,12 +16,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
 from tallystick.bookkeeper.wire.values import DigestType, EntryId, LedgerId
-from tallystick.codec.checksum import crc32, crc32c
+from tallystick.codec.checksum import crc32
+from tallystick.codec.digests import crc32c_digest, crc32c_digests
 from tallystick.errors import DigestMismatch
 
 Buffer = bytes | bytearray | memoryview
@@ -31,7 +32,6 @@ _LAC = struct.Struct(">qq")
 MASTER_KEY_BYTES = 20
 
 _CRC32 = struct.Struct(">Q")
-_CRC32C = struct.Struct(">I")
 
 
 def master_key(password: bytes) -> bytes:
@@ -118,10 +118,6 @@ class Digest:
         return int(lac)
 
 
-def _pack_all(kind: str, values: Iterable[int], count: int) -> bytes:
-    return struct.pack(f">{count}{kind}", *values)
-
-
 def _mac(keyed: hmac.HMAC, header: Buffer, payload: Buffer) -> bytes:
     mac = keyed.copy()
     mac.update(header)
@@ -130,17 +126,12 @@ def _mac(keyed: hmac.HMAC, header: Buffer, payload: Buffer) -> bytes:
 
 
 _WITHOUT_PASSWORD = {
-    DigestType.CRC32C: Digest(
-        DigestType.CRC32C,
-        4,
-        lambda header, payload: _CRC32C.pack(crc32c(payload, crc32c(header))),
-        lambda headers, payloads: _pack_all("I", map(crc32c, payloads, map(crc32c, headers)), len(headers)),
-    ),
+    DigestType.CRC32C: Digest(DigestType.CRC32C, 4, crc32c_digest, crc32c_digests),
     DigestType.CRC32: Digest(
         DigestType.CRC32,
         8,
         lambda header, payload: _CRC32.pack(crc32(payload, crc32(header))),
-        lambda headers, payloads: _pack_all("Q", map(crc32, payloads, map(crc32, headers)), len(headers)),
+        lambda headers, payloads: struct.pack(f">{len(headers)}Q", *map(crc32, payloads, map(crc32, headers))),
     ),
     DigestType.DUMMY: Digest(DigestType.DUMMY, 0, lambda header, payload: b"", lambda headers, payloads: b""),
 }

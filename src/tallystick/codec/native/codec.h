@@ -1,0 +1,138 @@
+/* What the files of the compiled codec share: arguments, buffers, numbers, and the Python types that results have. */
+
+#ifndef TALLYSTICK_CODEC_H
+#define TALLYSTICK_CODEC_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Of a function that Python calls: positional arguments, then those by keyword. */
+#define ARGUMENTS PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
+
+#define MOST_ARGUMENTS 9
+
+typedef struct {
+    const char *name;
+    const char *arguments[MOST_ARGUMENTS + 1]; /* ends with NULL */
+    int required;
+    int positional;
+} Signature;
+
+/* Binds arguments as Python does; optional ones that are missing are NULL. Returns false with an exception set. */
+bool bind_arguments(const Signature *signature, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                    PyObject **bound);
+
+/* What results are made of. Each is imported when it is first needed: its module imports this one. */
+typedef enum {
+    ADD_RUN,
+    ADD_FRAMES,
+    EVEN_ENTRIES,
+    SPREAD_ENTRIES,
+    ENTRY_RUN,
+    RECORD_RUN,
+    STOP_END,
+    STOP_PARTIAL,
+    STOP_BLANK,
+    STOP_NOTHING,
+    STOP_DAMAGED,
+    ARRAY,
+    REFERENCES,
+    IMPORTED_COUNT,
+} Imported;
+
+typedef struct {
+    PyObject *imported[IMPORTED_COUNT];
+    PyObject *crc32c_digest; /* this module's functions: who passes one of them means CRC32C */
+    PyObject *crc32c_digests;
+} State;
+
+State *state_of(PyObject *module);
+
+/* Returns a borrowed reference, or NULL with an exception set. */
+PyObject *imported(PyObject *module, Imported which);
+
+/* Calls the function in Python of which the caller is the twin. */
+PyObject *call_reference(PyObject *module, const Signature *signature, PyObject *const *bound);
+
+/* The filled part of a buffer, which is held until close_region. No byte before start or from end on is read. */
+typedef struct {
+    Py_buffer view;
+    const uint8_t *bytes;
+    Py_ssize_t start;
+    Py_ssize_t end;
+} Region;
+
+bool open_region(Region *region, PyObject *buffer, PyObject *start, PyObject *end);
+void close_region(Region *region);
+
+bool to_int64(PyObject *object, int64_t *number);
+
+/* Steals the reference to object, and releases what was there. */
+static inline void replace(PyObject **place, PyObject *object) {
+    PyObject *before = *place;
+    *place = object;
+    Py_XDECREF(before);
+}
+
+/* Steals the reference to item, which may be NULL. Returns false with an exception set. */
+bool put(PyObject *list, Py_ssize_t index, PyObject *item);
+bool append(PyObject *list, PyObject *item);
+
+/* An array('q') of these numbers. */
+PyObject *number_array(PyObject *module, const int64_t *numbers, Py_ssize_t count);
+
+/* Steals both references, of which the first may be NULL: (first, position). */
+PyObject *with_position(PyObject *first, Py_ssize_t position);
+
+/* view[start:stop] */
+PyObject *slice_of(PyObject *view, Py_ssize_t start, Py_ssize_t stop);
+
+static inline uint16_t read_u16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
+
+static inline uint32_t read_u32(const uint8_t *at) {
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | (uint32_t)at[3];
+}
+
+static inline uint64_t read_u64(const uint8_t *at) { return (uint64_t)read_u32(at) << 32 | read_u32(at + 4); }
+
+static inline int32_t read_i32(const uint8_t *at) { return (int32_t)read_u32(at); }
+
+static inline int64_t read_i64(const uint8_t *at) { return (int64_t)read_u64(at); }
+
+static inline void write_u32(uint8_t *at, uint32_t value) {
+    at[0] = (uint8_t)(value >> 24), at[1] = (uint8_t)(value >> 16), at[2] = (uint8_t)(value >> 8), at[3] = (uint8_t)value;
+}
+
+static inline void write_u64(uint8_t *at, uint64_t value) {
+    write_u32(at, (uint32_t)(value >> 32));
+    write_u32(at + 4, (uint32_t)value);
+}
+
+/* CRC32C, Castagnoli's: continues from crc, which is 0 at the start. */
+typedef uint32_t (*Crc32c)(uint32_t crc, const uint8_t *bytes, size_t count);
+
+extern Crc32c crc32c_update;
+uint32_t crc32c_by_table(uint32_t crc, const uint8_t *bytes, size_t count);
+const char *choose_crc32c(void); /* Returns the name of the instructions that are used. */
+
+PyObject *scan_adds(ARGUMENTS);
+PyObject *scan_uniform_adds(ARGUMENTS);
+PyObject *ack_adds(ARGUMENTS);
+PyObject *scan_acks(ARGUMENTS);
+PyObject *encode_adds(ARGUMENTS);
+PyObject *scan_read_requests(ARGUMENTS);
+PyObject *encode_reads(ARGUMENTS);
+PyObject *scan_reads(ARGUMENTS);
+PyObject *response_entries(ARGUMENTS);
+PyObject *open_entries(ARGUMENTS);
+PyObject *scan_records(ARGUMENTS);
+PyObject *scan_uniform_records(ARGUMENTS);
+PyObject *crc32c_digest(ARGUMENTS);
+PyObject *crc32c_digests(ARGUMENTS);
+PyObject *crc32c_table(ARGUMENTS);
+
+#endif

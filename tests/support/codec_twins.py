@@ -1,0 +1,319 @@
+"""Compare the two implementations of the codec on bytes that strangers might send: same results, or both refuse.
+
+``COMPARISONS`` has one for each function; a comparison draws all that it needs from a Random, so that hypothesis can
+drive it as well as a loop under the sanitizers (``fuzzing.codec_sanitized``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from random import Random
+from types import ModuleType
+from typing import Any
+
+from tallystick.bookkeeper.wire import digest as digests
+from tallystick.bookkeeper.wire.values import DigestType
+from tallystick.codec import frames, reads, records, uniform, uniform_records
+from tallystick.codec.checksum import crc32, crc32c
+from tallystick.codec.implementation import REFERENCES, load
+
+# All functions that have a twin are known when their modules are imported.
+TWINNED = (frames, reads, records, uniform, uniform_records, digests)
+COMPILED: ModuleType | None = load({})
+
+_REFUSALS = (ArithmeticError, BufferError, KeyError, TypeError, ValueError, struct.error)
+_IDS = (0, 1, -1, 2, 1 << 40, (1 << 63) - 1, -(1 << 63))
+_LIES = (0, 3, 19, 23, 24, 55, 56, 91, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+_MOST = 400  # the longest frame
+_LEDGER = 5
+
+
+def described(value: object) -> object:
+    """All that a caller can see of a result: types, too."""
+    if dataclasses.is_dataclass(value):
+        fields = [described(getattr(value, field.name)) for field in dataclasses.fields(value)]
+        return type(value).__name__, fields
+    if isinstance(value, list | tuple):
+        return type(value).__name__, [described(each) for each in value]
+    if isinstance(value, memoryview):
+        return "memoryview", value.tobytes(), value.readonly, value.format
+    if isinstance(value, array):
+        return "array", value.typecode, value.tolist()
+    return type(value).__name__, value
+
+
+def outcome(function: Callable[..., Any], *arguments: object, **named: object) -> object:
+    """What a function returns, or that it refuses."""
+    try:
+        return described(function(*arguments, **named))
+    except _REFUSALS:
+        return "refused"
+
+
+def compare(name: str, *arguments: object, **named: object) -> object:
+    """Call both; returns what both do."""
+    expected = outcome(REFERENCES[name], *arguments, **named)
+    twin_arguments = [_twin(argument) for argument in arguments]
+    found = outcome(getattr(COMPILED, name), *twin_arguments, **named)
+    assert found == expected, f"{name}{arguments!r}, {named}: {found!r}, not {expected!r}"
+    return found
+
+
+def _twin(argument: object) -> object:
+    """A digest function of the reference is one of the compiled codec for that."""
+    known = [name for name in ("crc32c_digest", "crc32c_digests") if argument is REFERENCES[name]]
+    return getattr(COMPILED, known[0]) if known else argument
+
+
+def _id(random: Random) -> int:
+    return random.choice(_IDS) if random.random() < 0.3 else random.randrange(1 << 62)
+
+
+def _ledger(random: Random) -> int:
+    return _LEDGER if random.random() < 0.9 else _id(random)
+
+
+def _size(random: Random, most: int = 80) -> int:
+    return random.choice((0, 4, 10, 60)) if random.random() < 0.7 else random.randrange(most)
+
+
+def _damaged(random: Random, stream: bytes, starts: Sequence[int]) -> bytes:
+    """The same bytes, often with a lie in them, mostly in a length."""
+    changed, kind = bytearray(stream), random.randrange(8)
+    if not stream or kind < 2:
+        return stream
+    if kind < 5:
+        place = random.choice(starts) if starts and random.random() < 0.8 else random.randrange(len(stream))
+        changed[place : place + 4] = random.choice((*_LIES, len(stream), max(0, len(stream) - place - 4))).to_bytes(
+            4, "big"
+        )
+    elif kind == 5:
+        changed[random.randrange(len(stream))] ^= 1 << random.randrange(8)
+    elif kind == 6:
+        del changed[random.randrange(len(stream)) :]
+    else:
+        place = random.randrange(len(stream))
+        changed[place:place] = random.randbytes(random.randrange(40))
+    return bytes(changed)
+
+
+def _stream(random: Random, parts: Sequence[bytes]) -> bytes:
+    starts = [sum(map(len, parts[:number])) for number in range(len(parts))]
+    return _damaged(random, b"".join(parts), starts)
+
+
+def _placed(random: Random, parts: Sequence[bytes], kinds: Sequence[Callable[[bytes], Any]]) -> tuple[Any, int, int]:
+    """A buffer of some kind, and which part of it is filled."""
+    stream, before = _stream(random, parts), random.randbytes(random.choice((0, 0, 3, 29)))
+    end = len(before) + len(stream)
+    whole = before + stream + random.randbytes(random.choice((0, 0, 50)))
+    if random.random() < 0.3:
+        end = random.randrange(len(before), end + 1)
+    return random.choice(kinds)(whole), len(before), end
+
+
+_ANY = (bytes, bytearray, memoryview, lambda data: memoryview(bytearray(data)))
+_OWNED = (bytes, bytearray)
+
+
+def _adds(random: Random) -> list[bytes]:
+    parts, size, key = [], 32 + _size(random), random.randbytes(20)
+    for number in range(random.randrange(12)):
+        if random.random() < 0.15:
+            size, key = random.randrange(30, _MOST), random.randbytes(20)
+        word = frames.PLAIN_ADD if random.random() < 0.95 else random.choice((0x02020000, 0x02010006, 0x03010000))
+        head = struct.pack(">II20sqq", 24 + size, word, key, _ledger(random), number if size else _id(random))
+        parts.append(head[: 28 + size] + random.randbytes(max(0, size - 16)))
+    return parts
+
+
+def _scan_adds(random: Random) -> None:
+    compare("scan_adds", *_placed(random, _adds(random), _ANY), random.choice((_MOST, 100, 0, -1, 1 << 40)))
+
+
+def _scan_uniform_adds(random: Random) -> None:
+    compare("scan_uniform_adds", *_placed(random, _adds(random), _OWNED), random.choice((_MOST, 100, 0, 1 << 40)))
+
+
+def _ack_adds(random: Random) -> None:
+    count = random.randrange(6)
+    ledgers, entries = [_ledger(random) for _ in range(count)], [_id(random) for _ in range(count)]
+    if count and random.random() < 0.1:
+        random.choice((ledgers, entries))[-1] = 1 << 63
+    compare("ack_adds", frames.AddRun([b""] * count, ledgers, entries))
+
+
+def _ack(random: Random) -> bytes:
+    code = 0 if random.random() < 0.95 else 102
+    return struct.pack(">IIiqq", 24, frames.PLAIN_ADD, code, _ledger(random), _id(random))
+
+
+def _scan_acks(random: Random) -> None:
+    compare("scan_acks", *_placed(random, [_ack(random) for _ in range(random.randrange(8))], _ANY), _LEDGER)
+
+
+def _encode_adds(random: Random) -> None:
+    kind = random.choice((DigestType.CRC32C, DigestType.CRC32C, *DigestType))
+    known = digests.Digest.of(kind, b"pw")
+    compute = REFERENCES["crc32c_digest"] if kind is DigestType.CRC32C else known.compute
+    payloads = [random.choice(_ANY)(random.randbytes(_size(random, 2000))) for _ in range(random.randrange(6))]
+    size = known.size if random.random() < 0.97 else random.choice((0, 4, 8, 20, 21))
+    length = random.choice((0, 1000, (1 << 63) - 100, -(1 << 63)))
+    flags = random.choice((0, 6, 0x8000, 0xFFFF, 1 << 32, -1) if payloads else (0, 6))
+    key = random.randbytes(random.choice((20, 20, 20, 0, 80)))
+    named = {} if random.random() < 0.3 else {"flags": flags}
+    first = random.choice((0, 7, (1 << 63) - 3, -5))
+    compare("encode_adds", key, _ledger(random), first, _id(random), length, payloads, compute, size, **named)
+
+
+def _scan_read_requests(random: Random) -> None:
+    entry, parts = 0, []
+    for _ in range(random.randrange(10)):
+        entry = entry + random.randrange(1, 3) if random.random() < 0.8 else _id(random)
+        word = reads.PLAIN_READ if random.random() < 0.95 else 0x02020001
+        parts.append(struct.pack(">IIqq", 20, word, _ledger(random), min(entry, (1 << 63) - 1)))
+    compare("scan_read_requests", *_placed(random, parts, _ANY))
+
+
+def _encode_reads(random: Random) -> None:
+    ids = [_id(random) for _ in range(random.randrange(6))]
+    if ids and random.random() < 0.1:
+        ids[-1] = 1 << 63
+        kinds: Sequence[Callable[[list[int]], Any]] = (list, tuple)
+    else:
+        kinds = (list, tuple, lambda ids: array("q", ids), lambda ids: range(len(ids)))
+    compare("encode_reads", _id(random), random.choice(kinds)(ids))
+
+
+def _response(random: Random, body: bytes) -> bytes:
+    code, word = (0, reads.PLAIN_READ) if random.random() < 0.95 else (13, frames.PLAIN_ADD)
+    return struct.pack(">IIiqq", 24 + len(body), word, code, _ledger(random), _id(random)) + body
+
+
+def _bodies(random: Random) -> list[bytes]:
+    size, alike = _size(random), random.random() < 0.6
+    return [random.randbytes(size if alike else _size(random)) for _ in range(random.randrange(9))]
+
+
+def _scan_reads(random: Random) -> None:
+    parts = [_response(random, body) for body in _bodies(random)]
+    if random.random() < 0.1:  # no place for an entry's id, so often that they look alike
+        size = random.randrange(16, 24)
+        parts = [(size.to_bytes(4, "big") + _response(random, b"")[4:])[: 4 + size]] * random.randrange(1, 9)
+    compare("scan_reads", *_placed(random, parts, _ANY), _LEDGER)
+
+
+def _response_entries(random: Random) -> None:
+    data = _stream(random, [_response(random, body) for body in _bodies(random)])
+    if len(data) < 4 or int.from_bytes(data[:4], "big") >= reads.READ_PREFIX - 4:  # they are our own
+        compare("response_entries", data, random.choice((0, 1, 2, 4, 5, 8)))
+
+
+def _entries(random: Random, kind: DigestType, password: bytes) -> list[bytes]:
+    entries, known = [], digests.Digest.of(kind, password)
+    for number, body in enumerate(_bodies(random)):
+        entry = number if random.random() < 0.95 else _id(random)
+        header = digests.EntryHeader(_ledger(random), entry, _id(random), _id(random))
+        data = known.encode(header, body)
+        entries.append(data if random.random() < 0.9 else _damaged(random, data, [0, 28, 32]))
+    return entries
+
+
+def _open_entries(random: Random) -> None:
+    kind = random.choice((DigestType.CRC32C, DigestType.CRC32C, *DigestType))
+    known = digests.Digest.of(kind, b"pw")
+    compute = REFERENCES["crc32c_digests"] if kind is DigestType.CRC32C else known.compute_all
+    entries: Any = _entries(random, kind, b"pw")
+    if len({*map(len, entries)}) == 1 and random.random() < 0.6:
+        gap = random.choice((0, 4, 28))
+        data = b"".join(random.randbytes(gap) + entry for entry in entries)
+        if len(entries) > 1 and random.random() < 0.05:
+            data = data[:-1]
+        entries = reads.EvenEntries(memoryview(data), len(entries[0]), gap)
+        if random.random() < 0.3 and len(entries):
+            entries = reads.SpreadEntries(0, [(range(len(entries)), entries)])
+    else:
+        entries = random.choice((list, tuple))(random.choice(_ANY)(entry) for entry in entries)
+    compare("open_entries", entries, _LEDGER, random.choice((0, 0, 0, 1, -1)), compute, known.size)
+
+
+def _record(random: Random, physical: int, body: bytes, topic: bytes, properties: bytes, flags: int) -> bytes:
+    born, store = random.randbytes(20 if flags & 16 else 8), random.randbytes(20 if flags & 32 else 8)
+    magic = records.V1 if len(topic) < 128 else records.V2
+    start = struct.pack(">iiqqiq", random.randrange(9), 0, _id(random), physical, flags, _id(random))
+    rest = born + struct.pack(">q", _id(random)) + store + struct.pack(">iqi", 0, 0, len(body)) + body
+    rest += (bytes([len(topic)]) if magic == records.V1 else len(topic).to_bytes(2, "big")) + topic
+    rest += len(properties).to_bytes(2, "big") + properties
+    size = 12 + len(start) + len(rest)
+    crc = crc32(body) & records.CRC_MASK
+    return struct.pack(">III", size, magic, crc) + start + rest
+
+
+def _records(random: Random, base: int) -> bytes:
+    parts, offset, unlike = list[bytes](), base, random.random() < 0.5
+    body, topic, properties, flags = random.randbytes(_size(random)), b"orders", b"KEYS\x01a\x02", 0
+    for _ in range(random.randrange(25)):
+        if unlike and random.random() < 0.2:
+            body, topic = random.randbytes(_size(random)), random.choice((b"orders", b"", b"t" * 127, b"t" * 300))
+            properties, flags = random.randbytes(_size(random)), random.choice((0, 1, 8, 16, 32, 48))
+        parts.append(_record(random, min(offset, (1 << 63) - 1), body, topic, properties, flags))
+        offset += len(parts[-1])
+    if random.random() < 0.3:
+        rest = random.choice((0, 4, 8, 100))
+        parts.append((rest.to_bytes(4, "big") + random.choice((records.BLANK, 0)).to_bytes(4, "big"))[:rest])
+        parts[-1] += bytes(max(0, rest - 8))
+    elif parts and random.random() < 0.1:  # the last one ends where its hosts would
+        size, offset = random.randrange(91, 113), offset - len(parts[-1])
+        parts[-1] = (size.to_bytes(4, "big") + _record(random, min(offset, 1 << 62), b"", b"", b"", 48)[4:])[:size]
+    starts = [sum(map(len, parts[:number])) for number in range(len(parts))]
+    topics_at = [start + 88 + len(body) for start in starts]  # of records like the last one
+    return _damaged(random, b"".join(parts), [*starts, *topics_at[-1:]] if random.random() < 0.7 else topics_at[-1:])
+
+
+def _scan_records(random: Random) -> None:
+    base = random.choice((0, 1 << 30, (1 << 63) - 300))
+    data = random.choice(_OWNED)(_records(random, base))
+    named = {"verify": random.random() < 0.5} if random.random() < 0.4 else {}
+    compare("scan_records", data, base, **named)
+
+
+def _scan_uniform_records(random: Random) -> None:
+    base = random.choice((0, 1 << 30, (1 << 63) - 300))
+    compare("scan_uniform_records", _records(random, base), base)
+
+
+def _crc32c_digest(random: Random) -> None:
+    header, payload = (random.choice(_ANY)(random.randbytes(random.randrange(most))) for most in (40, 5000))
+    compare("crc32c_digest", header, payload)
+    assert COMPILED is not None
+    assert COMPILED.crc32c_table(payload, crc32c(header)) == crc32c(payload, crc32c(header))
+
+
+def _crc32c_digests(random: Random) -> None:
+    headers = [random.randbytes(32) for _ in range(random.randrange(5))]
+    payloads = [random.choice(_ANY)(random.randbytes(random.randrange(90))) for _ in headers]
+    compare("crc32c_digests", headers, payloads)
+
+
+COMPARISONS: dict[str, Callable[[Random], None]] = {
+    comparison.__name__.removeprefix("_"): comparison
+    for comparison in (
+        _scan_adds,
+        _scan_uniform_adds,
+        _ack_adds,
+        _scan_acks,
+        _encode_adds,
+        _scan_read_requests,
+        _encode_reads,
+        _scan_reads,
+        _response_entries,
+        _open_entries,
+        _scan_records,
+        _scan_uniform_records,
+        _crc32c_digest,
+        _crc32c_digests,
+    )
+}

@@ -1,0 +1,153 @@
+"""The compiled codec against the reference, on any bytes; and which of them is chosen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.codec_twins import COMPARISONS, COMPILED
+from tallystick.codec import reads
+from tallystick.codec.frames import AddRun
+from tallystick.codec.implementation import REFERENCES, in_use, load
+from tallystick.errors import UsageError
+
+MODULE = "tallystick.codec._compiled"
+needs_compiled = pytest.mark.skipif(
+    COMPILED is None, reason="there is no compiled codec here: no compiler when tallystick was installed"
+)
+
+
+def test_each_function_with_a_twin_is_compared() -> None:
+    assert COMPARISONS.keys() == REFERENCES.keys()
+
+
+@needs_compiled
+@pytest.mark.parametrize("name", COMPARISONS)
+@given(random=st.randoms(use_true_random=False))
+def test_both_do_the_same_with_any_bytes(name: str, random: Random) -> None:
+    COMPARISONS[name](random)
+
+
+@needs_compiled
+def test_views_with_gaps_are_refused_by_both() -> None:
+    response = reads.encode_reads(5, [1])[:4] + bytes(20)
+    for name in ("scan_adds", "scan_acks", "scan_reads", "scan_read_requests"):
+        view = memoryview(response * 20)[::2]
+        limits = (0, len(view), 5)[: 2 if name == "scan_read_requests" else 3]
+        for function in (REFERENCES[name], getattr(COMPILED, name)):
+            with pytest.raises((BufferError, ValueError)):
+                function(view, *limits)
+
+
+@needs_compiled
+def test_arguments_are_those_of_the_reference() -> None:
+    """By position and by name; what is missing, too much, given twice or not known is refused."""
+    assert COMPILED is not None
+    stream = b"pad" + bytes(80)
+    for function in (REFERENCES["scan_adds"], COMPILED.scan_adds):
+        assert function(stream, 3, end=83, max_frame=9) == (AddRun(bounds=[3]), 3)
+        for arguments, named in [
+            ((stream, 3, 83), {}),
+            ((stream, 3, 83, 9, 9), {}),
+            ((stream, 3, 83, 9), {"end": 83}),
+            ((stream, 3, 83), {"most": 9}),
+            ((None, 3, 83, 9), {}),
+            ((stream, "3", 83, 9), {}),
+        ]:
+            with pytest.raises(TypeError):
+                function(*arguments, **named)
+
+
+@needs_compiled
+@pytest.mark.parametrize("bounds", [(-1, 5), (0, 11), (0, -1), (0, 1 << 70)])
+def test_bytes_outside_of_the_buffer_are_never_read(bounds: tuple[int, int]) -> None:
+    assert COMPILED is not None
+    for arguments in ((COMPILED.scan_adds, 9), (COMPILED.scan_acks, 9), (COMPILED.scan_reads, 9)):
+        with pytest.raises((ValueError, OverflowError)):
+            arguments[0](bytes(10), *bounds, arguments[1])
+    with pytest.raises((ValueError, OverflowError)):
+        COMPILED.scan_read_requests(bytes(10), *bounds)
+
+
+@needs_compiled
+def test_buffers_are_let_go() -> None:
+    """A bytearray can be resized again after each call, also one that failed."""
+    assert COMPILED is not None
+    data = bytearray(200)
+    COMPILED.scan_adds(data, 0, 200, 400)
+    COMPILED.scan_uniform_adds(data, 0, 200, 400)
+    COMPILED.scan_acks(data, 0, 200, 1)
+    COMPILED.scan_reads(data, 0, 200, 1)
+    COMPILED.scan_read_requests(data, 0, 200)
+    COMPILED.response_entries(data, 3)
+    COMPILED.crc32c_digest(data, data)
+    COMPILED.open_entries([data, data], 0, 0, COMPILED.crc32c_digests, 4)
+    COMPILED.encode_adds(data, 1, 0, -1, (1 << 63) - 300, [], COMPILED.crc32c_digest, 4)
+    with pytest.raises(ValueError):
+        COMPILED.scan_adds(data, 0, 201, 400)
+    with pytest.raises(OverflowError):
+        COMPILED.encode_adds(data, 1, 0, -1, (1 << 63) - 300, [data, data], COMPILED.crc32c_digest, 4)
+    with pytest.raises(TypeError):
+        COMPILED.crc32c_digest(data, 5)
+    data.append(0)
+
+
+@needs_compiled
+def test_no_object_is_kept() -> None:
+    """What calls make is gone afterwards, and what they are given has no more owners than before."""
+    assert COMPILED is not None
+    random, key, payload = Random(5), b"k" * 20, b"p" * 1000
+    before = [sys.getrefcount(each) for each in (key, payload, None, AddRun, reads.EvenEntries)]
+    for _ in range(300):
+        for comparison in COMPARISONS.values():
+            comparison(random)
+        COMPILED.encode_adds(key, 1, 0, -1, 0, [payload] * 3, COMPILED.crc32c_digest, 4)
+    after = [sys.getrefcount(each) for each in (key, payload, None, AddRun, reads.EvenEntries)]
+    assert all(now - then < 50 for then, now in zip(before, after, strict=True))
+
+
+def test_the_variable_chooses() -> None:
+    assert load({"TALLY_CODEC": "python"}) is None
+    assert load({"TALLY_CODEC": ""}) is load({"TALLY_CODEC": "auto"}) is load({})
+    with pytest.raises(UsageError, match="auto, compiled or python"):
+        load({"TALLY_CODEC": "cython"})
+    assert in_use().split(",")[0] in ("python", "compiled")
+
+
+def test_without_the_module_only_who_demands_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, MODULE, None)
+    assert load({}) is None
+    with pytest.raises(UsageError, match="installed without it"):
+        load({"TALLY_CODEC": "compiled"})
+
+
+@needs_compiled
+def test_a_module_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(COMPILED, "INTERFACE", 0)
+    assert load({}) is None
+    with pytest.raises(UsageError, match="another version"):
+        load({"TALLY_CODEC": "compiled"})
+
+
+@pytest.mark.parametrize("choice", ["python", pytest.param("compiled", marks=needs_compiled)])
+def test_a_process_has_one_of_them_for_all(choice: str) -> None:
+    program = (
+        "from tallystick.codec import frames, implementation as i\n"
+        "from tallystick.bookkeeper.ledger import add_session\n"
+        "python = frames.encode_adds is i.REFERENCES['encode_adds']\n"
+        "assert add_session.encode_adds is frames.encode_adds\n"
+        "print(i.in_use().split(',')[0], python)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"TALLY_CODEC": choice, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [choice, str(choice == "python")]
