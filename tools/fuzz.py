@@ -4,6 +4,8 @@ Each target runs for some seconds in a process of its own, guided by the code th
 from frames that originals sent. These are forks of one process, which made our modules say what code is reached: that
 takes twice as long as a search. Where CI is set it begins with the commit's seed, and goes the same way for long, if
 not for ever. A finding is kept as a file that the same command takes: ``--input FILE TARGET``.
+
+The target ``compiled-codec`` is another search: the C code, compiled with sanitizers, against the codec in Python.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
+from random import randrange
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ HANG_S = 20  # of one input: a busy machine, too
 AT_ONCE = 2
 OUTPUT = "output"
 DEFAULT_SECONDS = 4
+COMPILED = "compiled-codec"
 
 
 def main(arguments: list[str]) -> int:
@@ -45,28 +49,50 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in forks of this process
     given = parser.parse_args(arguments)
-    if importlib.util.find_spec("atheris") is None:
-        print("skipped: atheris is not installed (pip install 'tallystick[dev]'), or not made for this machine")
-        return 1 if "CI" in os.environ else 0
     sys.path[:0] = [str(ROOT / "tests")]
     if given.here:
         return fuzz_here(given.targets, Search(given.seconds, given.input, given.seed))
     from support.seeds import IN_CI, tree_seed
 
-    known_names = [target.name for target in all_targets()]
+    known_names = [*(target.name for target in all_targets()), COMPILED]
     if unknown := set(given.targets) - set(known_names):
         print(f"unknown target {', '.join(sorted(unknown))}; known: {', '.join(known_names)}", file=sys.stderr)
         return 2
     seed = (tree_seed() or 1) if IN_CI else None  # to libFuzzer 0 is any
     if seed is not None:
         print(f"fuzz: seed {seed}", flush=True)
-    return fuzz_all(given.targets or known_names, given.seconds, given.input, seed)
+    names, results = list(given.targets or known_names), []
+    if COMPILED in names:
+        names.remove(COMPILED)
+        results.append(fuzz_compiled(given.seconds, seed))
+    if names and importlib.util.find_spec("atheris") is None:
+        print("skipped: atheris is not installed (pip install 'tallystick[dev]'), or not made for this machine")
+        results.append(1 if "CI" in os.environ else 0)
+    elif names:
+        results.append(fuzz_all(names, given.seconds, given.input, seed))
+    return max(results)
 
 
 def all_targets() -> list[Target]:
     from fuzzing import broker_targets, ledger_targets, stream_targets
 
     return [*ledger_targets.TARGETS, *stream_targets.TARGETS, *broker_targets.TARGETS]
+
+
+def fuzz_compiled(seconds: int, seed: int | None) -> int:
+    """Search with sanitizers what the compiled codec does with random bytes. Returns the exit code."""
+    from fuzzing import codec_sanitized
+
+    if (lack := codec_sanitized.what_lacks()) is not None:
+        print(f"{COMPILED}: skipped: {lack}")
+        return 1 if "CI" in os.environ else 0
+    with tempfile.TemporaryDirectory() as folder:
+        done = codec_sanitized.search(seconds, Path(folder), seed or randrange(1 << 32))
+    if done.returncode:
+        print(f"{COMPILED}: FAILED\n{done.stdout[-3000:]}{done.stderr[-6000:]}", flush=True)
+        return 1
+    print(f"{COMPILED}: {done.stdout.strip()} comparisons", flush=True)
+    return 0
 
 
 def fuzz_all(names: Sequence[str], seconds: int, data: Path | None, seed: int | None) -> int:
