@@ -15,11 +15,11 @@ HA_CORES := $(addprefix $(UNIT)/rocketmq/ha/test_,acks.py admission.py feed.py f
 CLIENT_CORES := $(addprefix $(UNIT)/rocketmq/client/test_,delivery.py sending.py)
 QUICK := $(LEDGER_CORES) $(BOOKIE_CORES) $(BROKER_CORES) $(HA_CORES) $(CLIENT_CORES) $(UNIT)/rocketmq/nameserver/test_routes.py $(UNIT)/codec $(UNIT)/bookkeeper/wire $(UNIT)/rocketmq/wire tests/wire
 
-.PHONY: setup check quick test test-full sim fuzz bench demo clean
+.PHONY: setup check quick test test-full sim fuzz bench wheels demo clean
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready: pyproject.toml setup.py constraints.txt $(wildcard src/tallystick/codec/native/*)
 	@$(PYTHON) tools/preflight.py python
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
@@ -56,6 +56,7 @@ fuzz: setup ## a minute of bytes that strangers might send, guided by the code t
 
 bench: setup ## ours and the original in turn; JSON in out/
 	@mkdir -p out
+	$(PY) bench/codec.py --json out/codec.json
 	$(PY) bench/ledger.py --json out/ledger.json
 	$(PY) bench/broker.py --json out/broker.json
 	$(PY) bench/restart.py --json out/restart.json
@@ -66,6 +67,9 @@ bench: setup ## ours and the original in turn; JSON in out/
 	$(PY) bench/many_ledgers.py --json out/many_ledgers.json
 	$(PY) bench/stream.py --json out/stream.json
 	$(PY) bench/repair.py --json out/repair.json
+
+wheels: ## wheels with the compiled codec for Linux on x86-64 and ARM, into dist/
+	$(PYTHON) tools/wheels.py
 
 demo: ## the main job on real data (ROWS=20000 for a quick look)
 	@$(PYTHON) tools/preflight.py python java

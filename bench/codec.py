@@ -1,0 +1,143 @@
+"""What the codec takes for an entry, in Python and compiled: the functions that have both, in turn, CPU of this thread.
+
+    python bench/codec.py [--quick] [--json FILE] [--docs FILE]
+
+Runs as a loop sees them: of 1, 10 and 1,000 frames of one ledger, with payloads of 100 bytes and of 1 KiB. An entry's
+digest is CRC32C. Each figure is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import command
+from machine import describe
+from report import grid
+
+from tallystick.bookkeeper.wire import digest
+from tallystick.bookkeeper.wire.values import DigestType
+from tallystick.codec import frames, reads, records, uniform, uniform_records
+from tallystick.codec.frames import PLAIN_ADD, AddRun
+from tallystick.codec.implementation import REFERENCES, load
+
+COMPILED = load({})
+COUNTS, SIZES = (1, 10, 1000), (100, 1024)
+USED = (frames, reads, records, uniform, uniform_records, digest)  # what they define is in REFERENCES
+KEY, HOST = bytes(20), bytes(8)
+Functions = dict[str, Callable[..., Any]]
+Cases = dict[str, tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One function on runs of ``count`` entries with payloads of ``size`` bytes."""
+
+    function: str
+    codec: str
+    count: int
+    size: int
+    ns_per_entry: float
+
+
+def cases(functions: Functions, count: int, size: int) -> Cases:
+    """Arguments for each function."""
+    payloads = [bytes([number % 256]) * size for number in range(count)]
+    crc32c = digest.Digest.of(DigestType.CRC32C)
+    entries = [
+        crc32c.encode(digest.EntryHeader(7, number, -1, number * size), payload)
+        for number, payload in enumerate(payloads)
+    ]
+    adds = b"".join(struct.pack(">II20s", 24 + len(entry), PLAIN_ADD, KEY) + entry for entry in entries)
+    acks = b"".join(struct.pack(">IIiqq", 24, PLAIN_ADD, 0, 7, number) for number in range(count))
+    requests = reads.encode_reads(7, range(count))
+    responses = b"".join(
+        struct.pack(">IIiqq", 24 + len(entry), reads.PLAIN_READ, 0, 7, number) + entry
+        for number, entry in enumerate(entries)
+    )
+    uneven = [*entries[:-1], entries[-1] + b"."] if count > 1 else entries
+    contents = [(0, payload, b"KEYS\x01some-key\x02") for payload in payloads]
+    log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
+    even = reads.EvenEntries(memoryview(responses), len(entries[0]), reads.READ_PREFIX)
+    return {
+        "encode_adds": (KEY, 7, 0, -1, 0, payloads, functions["crc32c_digest"], 4),
+        "scan_adds": (adds, 0, len(adds), 1 << 20),
+        "scan_uniform_adds": (adds, 0, len(adds), 1 << 20),
+        "ack_adds": (AddRun([KEY] * count, [7] * count, list(range(count))),),
+        "scan_acks": (acks, 0, len(acks), 7),
+        "encode_reads": (7, list(range(count))),
+        "scan_read_requests": (requests, 0, len(requests)),
+        "response_entries": (responses, count),
+        "scan_reads": (responses, 0, len(responses), 7),
+        "open_entries": (even, 7, 0, functions["crc32c_digests"], 4),
+        "open_entries, uneven": (uneven, 7, 0, functions["crc32c_digests"], 4),
+        "scan_records": (log, 0),
+        "scan_uniform_records": (log, 0),
+    }
+
+
+def measure(function: Callable[..., Any], arguments: tuple[object, ...], count: int, seconds: float) -> float:
+    """CPU of this thread for an entry, in ns."""
+    function(*arguments)
+    calls, used, began = 1, 0, 0
+    while used < seconds * 1e9:
+        calls *= 2
+        began = time.thread_time_ns()
+        for _ in range(calls):
+            function(*arguments)
+        used = time.thread_time_ns() - began
+    return used / calls / count
+
+
+def all_rounds(quick: bool) -> command.Results:
+    """Everything that the report needs; both codecs in turn."""
+    compiled: Functions = {name: getattr(COMPILED, name) for name in REFERENCES}
+    rounds = []
+    for _ in range(1 if quick else 3):
+        for count in COUNTS:
+            for size in SIZES:
+                for codec, functions in (("python", dict(REFERENCES)), ("compiled", compiled)):
+                    for name, arguments in cases(functions, count, size).items():
+                        function = functions[name.split(",")[0]]
+                        ns = measure(function, arguments, count, 0.002 if quick else 0.02)
+                        rounds.append(Round(name, codec, count, size, ns))
+    return {"machine": describe(Path(tempfile.gettempdir())), "rounds": rounds}
+
+
+def markdown(results: command.Results) -> str:
+    """A row for each function: ns an entry in Python, compiled, and how many times less that is."""
+    rounds: list[Round] = results["rounds"]
+    rows = []
+    for name in dict.fromkeys(one.function for one in rounds):
+        row = [name]
+        for size in SIZES:
+            for count in COUNTS:
+                python, compiled = (
+                    statistics.median(
+                        one.ns_per_entry
+                        for one in rounds
+                        if (one.function, one.codec, one.count, one.size) == (name, codec, count, size)
+                    )
+                    for codec in ("python", "compiled")
+                )
+                row.append(f"{python:,.0f} / {compiled:,.0f} ({python / compiled:.1f})")
+        rows.append(row)
+    return grid(["function", *(f"{count} of {size} B" for size in SIZES for count in COUNTS)], rows)
+
+
+def main() -> int:
+    if COMPILED is None:
+        print("codec.py: skipped: there is no compiled codec here (docs/installation.md)", file=sys.stderr)
+        return 0
+    return command.run(__doc__, "one short round each", all_rounds, markdown, place="codec")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
