@@ -43,8 +43,9 @@ class ConfigFiles:
         disk.makedirs(self.directory)
         disk.sync_dir(store_directory)  # else power loss could take the folder away, with files that were synced
 
-    def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
+    def load(self, name: str, parse: Callable[[bytes], T], *, stands_in: bool = True) -> T | None:
         """Returns what the file holds, or else its predecessor. Returns None if neither exists, or both are empty.
+        Without ``stands_in`` a file that exists must be whole: its predecessor has what was taken back since.
 
         A predecessor that had to stand in is put in the file's place (which needs no room on the disk): else the next
         save would make the damaged file the predecessor. Raises CorruptRecord when what exists cannot be read: going on
@@ -53,12 +54,16 @@ class ConfigFiles:
         path = os.path.join(self.directory, name)
         damaged: list[tuple[str, Exception]] = []
         for candidate in (path, path + ".bak"):
-            data = read_file(self._disk, candidate) if self._disk.exists(candidate) else b""
-            if not data.strip():
+            exists = self._disk.exists(candidate)
+            data = read_file(self._disk, candidate) if exists else b""
+            if not data.strip() and (stands_in or not exists):
                 continue
             try:
                 table = parse(data)
             except RemoteProtocolError as error:
+                if not stands_in:
+                    reason = "the file is damaged, and its .bak may have what was taken back since: repair it"
+                    raise CorruptRecord(f"{reason} ({error})", path=candidate) from error
                 damaged.append((candidate, error))
                 continue
             if candidate != path:

@@ -42,7 +42,7 @@ class AccessFile:
         self._known_digest = b""  # of the file's content as it was saved or read
         self._refused_digest = b""  # of a content that could not be read, which was told
         self.table = AccessTable(self._change)
-        users = files.load(ACCESS_FILE, _read) if is_on else None
+        users = files.load(ACCESS_FILE, _read, stands_in=False) if is_on else None
         if users is not None:
             self._known_digest = hashlib.sha256(read_file(disk, self._path)).digest()
             self.table.replace(users)
