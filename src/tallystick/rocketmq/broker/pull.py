@@ -175,6 +175,10 @@ class Pulls:
             self._removals = topics.removals
             self._waking.run(self._waking_all(self._hold.topics_deleted(topics.all)))
 
+    def revoked(self) -> None:
+        """Somebody may do less than before: end the pulls that are held. Their clients ask again, and are checked."""
+        self._waking.run(self._waking_all(self._hold.topics_deleted(())))
+
     def closed(self, link: Link) -> None:
         self._late.discard(link, link.host)
         self._waking.run(self._hold.closed(link))

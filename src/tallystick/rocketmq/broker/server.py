@@ -48,6 +48,7 @@ class Requests:
     ) -> None:
         """``processors`` have the handlers of all else. ``catch_up()`` makes what is stored visible to readers."""
         self._sends, self._pulls, self._clients, self._refusals = sends, pulls, clients, Refusals(events)
+        access.when_revoked(pulls.revoked)
         dispatch = Dispatch(events, self._responded, access.gate)
         for handlers in (sends.handlers, pulls.handlers):  # they wait for what they have to themselves
             dispatch.add(handlers)

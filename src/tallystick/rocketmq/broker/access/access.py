@@ -60,6 +60,11 @@ class BrokerAccess:
         """Returns what a scrape shows of the requests that were checked."""
         return AccessCollector(self._access_gate.counts if self._access_gate is not None else AccessCounts())
 
+    def when_revoked(self, revoked: Callable[[], None]) -> None:
+        """``revoked`` is called when somebody may do less than before."""
+        if self.table is not None:
+            self.table.revoked = revoked
+
     def _info(self) -> AuthenticationInfo:
         gate = self._access_gate
         rows = gate.peers.rows() if gate is not None else []

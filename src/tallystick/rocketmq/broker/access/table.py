@@ -64,10 +64,11 @@ class User:
 
 
 class AccessTable:
-    """All users. ``changed`` is called after each change."""
+    """All users. ``changed`` is called after each change, ``revoked`` after one by which somebody may do less."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self.changed = changed
+        self.revoked: Callable[[], None] = lambda: None
         self.changes = 0
         self.replacements = 0  # how often all of it was replaced
         self.removals = 0  # users that went
@@ -108,7 +109,7 @@ class AccessTable:
         if count > MAX_ENTRIES:
             raise UsageError(f"all users have at most {MAX_ENTRIES} entries together")
         self._users[user.name], self._entry_count = user, count
-        self._step()
+        self._step(revokes=old is not None)
 
     def remove(self, name: str) -> None:
         """Take a user away, with his policies."""
@@ -116,7 +117,7 @@ class AccessTable:
         if user is not None:
             self._entry_count -= len(user.policies)
             self.removals += 1
-            self._step()
+            self._step(revokes=True)
 
     def replace(self, users: Mapping[str, User]) -> bool:
         """Put these users in the place of all others. Returns False, and does nothing, if they are the same. Raises
@@ -128,7 +129,7 @@ class AccessTable:
             raise UsageError(f"a broker has at most {MAX_USERS} users with {MAX_ENTRIES} entries")
         self._users, self._entry_count = dict(users), count
         self.replacements += 1
-        self._step()
+        self._step(revokes=True)
         return True
 
     def text(self) -> Iterator[bytes]:
@@ -139,10 +140,12 @@ class AccessTable:
             yield (b",\n" if number else b"\n") + name + b":" + stored
         yield b"\n}}\n"
 
-    def _step(self) -> None:
+    def _step(self, *, revokes: bool) -> None:
         self._decisions.clear()
         self.changes += 1
         self.changed()
+        if revokes:
+            self.revoked()
 
 
 def read_users(stored_users: Iterable[StoredUser]) -> dict[str, User]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from msgspec import Raw
 
-from support.brokers import benched, send_command
+from support.brokers import benched, pull_command, send_command
 from support.secured import Signing, secured
+from support.waiting import until
 from tallystick.errors import CorruptRecord
 from tallystick.rocketmq.broker.access.rules import Action, read_policies, topic_need
 from tallystick.rocketmq.broker.access.table import AccessTable, User
@@ -19,7 +21,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.access import EntryInfo, PolicyInfo
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.signature import sign
-from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCode, Subscription
+from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, PullFlag, RequestCode, ResponseCode, Subscription
 
 NO_PERMISSION = 16
 
@@ -217,6 +219,30 @@ async def test_n4_no_request_is_handled_for_who_has_no_rights(tmp_path: Path, mo
             refused = await peer.code(code, fields, body)
             assert (refused.code, "has no permission" in (refused.remark or "")) == (NO_PERMISSION, True), code
         assert not handled
+
+
+@pytest.mark.rule("N4")
+@pytest.mark.parametrize("how", ["deleted", "changed"])
+async def test_n4_a_pull_that_waits_is_over_when_its_user_may_pull_no_more(tmp_path: Path, how: str) -> None:
+    """It may wait ten minutes, and would be given what is sent meanwhile."""
+    async with benched(tmp_path) as bench:
+        broker, root = await secured(bench)
+        mallory = await _mallory(root)
+        assert (await root.ask(send_command("mine", body=b"before"))).code == 0
+        pull = pull_command("mine", offset=1, suspend_ms=600_000, flags=PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
+        sign(pull, mallory.credentials)
+        peer = await bench.peer(broker)
+        opaque = peer.send(pull)
+        await until(lambda: asyncio.sleep(0, broker._pulls.held_count == 1), seconds=10)
+        await root.make_user("bob", "bob-secret")
+        assert broker._pulls.held_count == 1  # nobody may do less now
+        if how == "deleted":
+            assert (await root.code(RequestCode.AUTH_DELETE_USER, {"username": "mallory"})).code == 0
+        else:
+            assert (await root.code(RequestCode.AUTH_DELETE_ACL, {"subject": "User:mallory"})).code == 0
+        assert (await peer.answer(opaque)).code == ResponseCode.PULL_NOT_FOUND
+        again = Signing(peer, mallory.credentials)
+        assert (await again.ask(pull_command("mine", offset=0))).code == NO_PERMISSION
 
 
 @pytest.mark.parametrize(
