@@ -245,6 +245,8 @@ def test_n9_secrets_that_everybody_may_read_are_refused(authority: Authority, tm
         server_context(TlsFiles(None, certified.certificate, certified.key), require_peer=False)
     with pytest.raises(UsageError, match="chmod"):
         secret_text(secret_file(tmp_path / "secret", "s", mode=0o604))
+    with pytest.raises(UsageError, match="chmod"):  # whose secret is anybody's
+        secret_text(secret_file(tmp_path / "secret", "s", mode=0o602))
     assert secret_text(secret_file(tmp_path / "secret", "s", mode=0o640)) == "s"
 
 

@@ -135,6 +135,16 @@ async def test_start_tls_where_there_is_none_and_where_it_was(home: Home, keys: 
         await peer.close()
 
 
+@pytest.mark.rule("N5")
+async def test_n5_an_exchange_that_began_in_plain_bytes_does_not_go_on_encrypted(home: Home, keys: KeyFiles) -> None:
+    """Whoever sits between has seen, or made, its beginning."""
+    security = keys.bookie_settings(**_SASL, users_file=keys.users(), tls_required=False)
+    async with home.running(security=security) as bookie, talking(bookie) as peer:
+        challenge = await ask_v3(peer, empty_auth())
+        assert challenge is not None and challenge.code == Code.OK
+        assert await ask_v3(peer, START_TLS) is None
+
+
 async def test_who_encrypts_and_need_not_say_who_it_is_may_be_silent(
     home: Home, keys: KeyFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

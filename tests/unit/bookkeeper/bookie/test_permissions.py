@@ -34,9 +34,13 @@ V3 = {
     "admin": (request_v3(v3.BookieInfoRequest, v3.TOTAL_BYTES | v3.ADMINISTRATOR),),
 }
 V2 = {
-    "read": (read(1, 0), read(1, -1)),
+    "read": (read(1, 0), read(1, -1), v2.BatchReadFrame(1, 0, 1, 1, 1 << 16).encode()),
     "append": (adds(1, [1]),),
-    "recover": (read(1, 0, KEY), adds(1, [2], flags=RequestFlag.RECOVERY_ADD)),
+    "recover": (
+        read(1, 0, KEY),
+        v2.BatchReadFrame(1, 0, 1, 1, 1 << 16, KEY, RequestFlag.FENCE).encode(),
+        adds(1, [2], flags=RequestFlag.RECOVERY_ADD),
+    ),
     "repair": (adds(1, [2], flags=RequestFlag.RECOVERY_ADD),),
     "admin": (),
 }
@@ -53,7 +57,11 @@ async def codes_of(peer: Peer, *, is_v3: bool) -> dict[bytes, Code]:
             assert answer is not None
             found[frame] = answer.code
         else:
-            found[frame] = await peer.code(frame)
+            response_frame = await peer.ask(frame)
+            assert response_frame is not None
+            response = v2.decode_response(response_frame[4:])
+            assert isinstance(response, v2.Response | v2.BatchReadResponse)
+            found[frame] = response.code
     return found
 
 

@@ -116,6 +116,7 @@ async def test_while_it_is_switched_on_unsigned_requests_pass_and_are_told_once(
         for _ in range(3):
             assert (await peer.code(RequestCode.GET_BROKER_CLUSTER_INFO)).code == 0
         assert (await Signing(peer, Credentials("ann", "wrong")).code(105, {"topic": "T"})).code == NO_PERMISSION
+        assert (await peer.code(105, {"topic": "T", "AccessKey": ""})).code == NO_PERMISSION  # who signs signs
     assert [event.kind for event in told].count("request not signed") == 1
 
 
