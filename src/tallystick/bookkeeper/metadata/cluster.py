@@ -268,7 +268,8 @@ class ClusterMetadata:
         self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
     ) -> BookieRegistration:
         registration.check_bookie_id(bookie)
-        place = StoreRegistration(await self._cluster(), self._available, bookie, info, read_only)
+        cookie = self._cookie_path(bookie)
+        place = StoreRegistration(await self._cluster(), self._available, bookie, info, read_only, cookie=cookie)
         await place.enter(replace=replace)
         self._registrations.append(place)
         return place

@@ -1,4 +1,5 @@
-"""A bookie's ephemeral node, kept up: made again after the session was lost, until another session owns it.
+"""A bookie's ephemeral node, kept up: made again after the session was lost, until another session owns it, or the
+bookie's cookie is gone: it was taken out while it hung, and its folders start no bookie any more.
 
 Going read-only makes the node under ``available/readonly`` first and then deletes the one under ``available``, so that
 the bookie is always listed; going back likewise.
@@ -10,7 +11,18 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from tallystick.bookkeeper.metadata.store import Absent, Change, Create, Delete, MetadataStore, Update, Watch, Znode
+from tallystick.bookkeeper.metadata.store import (
+    Absent,
+    Change,
+    Check,
+    Create,
+    Creation,
+    Delete,
+    MetadataStore,
+    Update,
+    Watch,
+    Znode,
+)
 from tallystick.bookkeeper.metadata.watch import Both, take_place
 from tallystick.bookkeeper.wire import registration
 from tallystick.bookkeeper.wire.registration import READ_ONLY_FOLDER
@@ -25,8 +37,18 @@ class StoreRegistration:
     """A Registration. ``enter`` first: it is kept up once that has returned."""
 
     def __init__(
-        self, store: MetadataStore, available: str, bookie: BookieId, info: BookieInfo, read_only: bool
+        self,
+        store: MetadataStore,
+        available: str,
+        bookie: BookieId,
+        info: BookieInfo,
+        read_only: bool,
+        *,
+        cookie: str = "",
     ) -> None:
+        """``cookie``: the path of the bookie's cookie."""
+        self._cookie = cookie
+        self._cookie_creation: Creation | None = None  # when it entered; None: it had none
         self._store, self._available, self._bookie = store, available, bookie
         self._data, self._read_only = registration.encode(info), read_only
         self._changing = asyncio.Lock()
@@ -46,6 +68,8 @@ class StoreRegistration:
     async def enter(self, *, replace: bool) -> None:
         """Take the place when it is free, or at once (``replace``). Raises MetadataConflict when its holder lives."""
         loop, store = asyncio.get_running_loop(), self._store
+        if self._cookie and (node := await store.get(self._cookie)) is not None:
+            self._cookie_creation = node.creation
         attempts: list[asyncio.Task[bool]] = []
 
         async def attempt() -> bool:
@@ -69,7 +93,12 @@ class StoreRegistration:
         """Make our node unless it exists. Returns False when another session has one, here or in the other list."""
         here, there = self._path(self._read_only), self._path(not self._read_only)
         while True:
-            nodes, owners = await self._store.get_many([here, there]), self._store.owners
+            nodes, owners = dict(await self._store.get_many([here, there, *self._cookies])), self._store.owners
+            cookie = nodes.pop(self._cookie, None)
+            # A session that lapsed may go on, with its node.
+            if self._cookies and (cookie is None or cookie.creation != self._cookie_creation):
+                self.failure = MetadataConflict("it was taken out of the cluster meanwhile", bookie=self._bookie)
+                return False
             if here in nodes and nodes[here].owner == owners[-1]:
                 return True
             foreign = [path for path, node in nodes.items() if node.owner not in owners]
@@ -77,10 +106,14 @@ class StoreRegistration:
                 return False
             if any(node.owner in owners[:-1] for node in nodes.values()):
                 await asyncio.sleep(RETRY_S)  # of our expired session: as good as gone
-            elif await self._fill(here, foreign, nodes.get(there) is None, there):
+            elif await self._fill(here, foreign, nodes.get(there) is None, there, cookie):
                 return True
 
-    async def _fill(self, here: str, foreign: list[str], is_empty: bool, there: str) -> bool:
+    @property
+    def _cookies(self) -> list[str]:
+        return [self._cookie] if self._cookie_creation is not None else []
+
+    async def _fill(self, here: str, foreign: list[str], is_empty: bool, there: str, cookie: Znode | None) -> bool:
         """Make our node in place of others', in one step, and only while nobody is at the other place if it is empty.
 
         So no bookie vanishes while it is replaced, and of two processes with one id at most one is in the lists.
@@ -88,6 +121,8 @@ class StoreRegistration:
         parts: list[Change] = [Delete(path) for path in foreign]
         if is_empty:
             parts.append(Absent(there))
+        if cookie is not None:
+            parts.append(Check(self._cookie, cookie.version))
         try:
             await self._store.change(*parts, Create(here, self._data, ephemeral=True))
         except MetadataConflict:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.waiting import until
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.registration import StoreRegistration
 from tallystick.bookkeeper.metadata.store import Create, Creation, Delete, Znode
@@ -159,6 +160,32 @@ async def test_two_processes_with_one_id_are_not_each_in_one_of_the_lists() -> N
     assert await store.get("/available/b:1") is None
     assert await store.get("/available/readonly/b:1") is not None
     await other.close()
+
+
+@pytest.mark.parametrize("meanwhile", ["taken out", "taken out, and its session goes on", "another joined"])
+async def test_a_bookie_that_was_taken_out_while_it_hung_is_not_registered_again(
+    store: Failing, meanwhile: str
+) -> None:
+    """Its folders start no bookie any more: what it would take could not be had again after its end."""
+    driver = ClusterMetadata(store)
+    await driver.init_cluster()
+    await driver.write_cookie("b:1", b"cookie", None)
+    made = await driver.register("b:1", INFO)
+    assert isinstance(made, StoreRegistration)
+    await store.change(Delete("/ledgers/available/b:1"))
+    await until(lambda: "/ledgers/available/b:1" in store._tree.nodes)
+    assert not made.loss.is_set()
+    await store.change(Delete("/ledgers/cookies/b:1"))
+    if meanwhile == "another joined":
+        await store.change(Create("/ledgers/cookies/b:1", b"another"))
+    if "goes on" in meanwhile:
+        made._changed()
+    else:
+        await store.change(Delete("/ledgers/available/b:1"))
+    await made.loss.wait()
+    assert "taken out" in str(made.failure)
+    await store.close()
+    assert "/ledgers/available/b:1" not in store._tree.nodes
 
 
 async def test_a_registration_that_moves_to_and_fro_watches_one_place(store: Failing) -> None:
