@@ -12,7 +12,7 @@ from collections.abc import Container, Sequence
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
-from tallystick.errors import MetadataError
+from tallystick.errors import MetadataError, MetadataRefused, MetadataUnavailable
 from tallystick.runtime.clock import Clock
 
 RETRY_S = 5.0
@@ -33,6 +33,8 @@ class LimboMarks:
                         await self._tree.prepare()
                         await self._tree.mark(ledger, (self._bookie,), self._clock.wall_ms())
                         break
-                except MetadataError:  # it is tried again, and the listing says that the metadata is not reached
-                    pass
+                except (MetadataUnavailable, MetadataRefused):
+                    pass  # it is tried again, and the listing says that the metadata is not reached
+                except MetadataError:  # the mark that it has cannot be read: it is marked
+                    break
                 await asyncio.sleep(RETRY_S)
