@@ -22,6 +22,7 @@ from support.brokers import send_command
 from tallystick import node
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.codec.implementation import in_use
 from tallystick.errors import StorageError
 from tallystick.node import bookie_main, broker_main, name_server_main
 from tallystick.rocketmq.wire.remoting import encode
@@ -217,7 +218,8 @@ def test_events_are_lines_of_json_where_the_environment_asks(config: str, monkey
     code, errors = Process(config).end(signal.SIGTERM)
     lines = [json.loads(line) for line in errors.splitlines()]
     assert code == 0
-    assert [line["event"] for line in lines][:2] == ["settings change nothing here", "cookie written"]
+    assert [line["event"] for line in lines][:3] == ["server starts", "settings change nothing here", "cookie written"]
+    assert lines[0]["codec"] == in_use()
     assert all(line["timestamp"].endswith("Z") and line["logger"] == "tallystick.bookie" for line in lines)
 
 
