@@ -90,7 +90,7 @@ class SlowSends:
 
 
 async def test_sends_for_which_a_turn_has_no_time_wait_for_the_next_one(tmp_path: Path) -> None:
-    sends, none = SlowSends(), cast("Any", SimpleNamespace(handlers={}))
+    sends, none = SlowSends(), cast("Any", SimpleNamespace(handlers={}, revoked=None))
     requests = Requests(
         cast("Sends", sends),
         pulls=none,
@@ -98,7 +98,9 @@ async def test_sends_for_which_a_turn_has_no_time_wait_for_the_next_one(tmp_path
         processors=(),
         catch_up=lambda: None,
         saves=none,
-        access=cast("Any", SimpleNamespace(requests=none, saver=none, gate=open_gate)),
+        access=cast(
+            "Any", SimpleNamespace(requests=none, saver=none, gate=open_gate, when_revoked=lambda revoked: None)
+        ),
         clock=sends.clock,
         events=Events(),
     )
