@@ -19,7 +19,7 @@ from tallystick.admin.bookies import BookiePresence, forget_bookie, list_bookies
 from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
-from tallystick.bookkeeper.metadata.store import Create, Delete
+from tallystick.bookkeeper.metadata.store import Create, Delete, MetadataStore, Znode
 from tallystick.bookkeeper.metadata.taken_out import TakenOut, TakenOutTree
 from tallystick.bookkeeper.repair.ledger_names import LedgerNames
 from tallystick.bookkeeper.repair.ledger_repair import Deferred, Lost
@@ -29,6 +29,7 @@ from tallystick.bookkeeper.wire.registration import LIMBO
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import (
     BookieUnavailable,
+    MetadataUnavailable,
     RequestTimeout,
     TallyError,
     Unauthorized,
@@ -90,11 +91,19 @@ async def decommission(
                 now_ms = client.context.clock.wall_ms()
                 await TakenOutTree(driver).note(TakenOut(bookie, who, now_ms, command, outcome))
             return Decommission(moved, left, is_registered, is_done=False)
+        if is_alone and await _own(driver.store, path) is None:
+            raise MetadataUnavailable("the connection to the metadata broke meanwhile: ask again", bookie=bookie)
         await forget_bookie(driver, bookie, who, command)  # looks at all ledgers once more
         return Decommission(moved, {}, is_registered, is_done=True)
     finally:
-        if is_alone:
-            await driver.store.change(Delete(path))
+        if is_alone and (node := await _own(driver.store, path)) is not None:
+            await driver.store.change(Delete(path, node.version))
+
+
+async def _own(store: MetadataStore, path: str) -> Znode | None:
+    """Return the node if it is of this session: one of a session that ended is gone, and another's may stand there."""
+    node = await store.get(path)
+    return node if node is not None and node.owner in store.owners else None
 
 
 async def _require_administrator(client: LedgerClient, bookie: BookieId) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 import pytest
 
@@ -11,13 +11,15 @@ from support.fake_bookie import FakeBookie
 from support.repaired import RepairedCluster
 from tallystick.admin import repair
 from tallystick.admin.decommission import decommission
-from tallystick.bookkeeper.metadata.store import Create
+from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.metadata.store import Create, Delete
+from tallystick.bookkeeper.repair.ledger_names import LedgerNames
 from tallystick.bookkeeper.repair.ledger_repair import Deferred, Lost, Repaired
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire import v3
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v3_responses import RefusedResponse, encode_response
-from tallystick.errors import NoSuchLedger, NotFound, Unauthorized, Unavailable, UsageError
+from tallystick.errors import MetadataUnavailable, NoSuchLedger, NotFound, Unauthorized, Unavailable, UsageError
 
 SOON = RepairSettings(open_grace_s=0.0)
 WHO = "op@host"
@@ -182,6 +184,28 @@ async def test_one_bookie_is_taken_out_at_a_time(cluster: RepairedCluster) -> No
         *(decommission(cluster.client(), bookie, SOON, ignore, WHO) for bookie in ("b0", "b1")), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes].count(UsageError) == 1
+
+
+async def test_whose_session_ended_meanwhile_asks_again_and_lets_the_next_one_be(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = "/tallystick/ledgers/decommission", MemoryStore(cluster.name)
+    ledger = await cluster.written()
+    dead = (await cluster.metadata(ledger)).ensemble[0]
+    await cluster.down(dead)
+    read = LedgerNames.read
+
+    async def read_late(names: LedgerNames, bookies: Collection[str] = ()) -> list[int]:
+        await cluster.store.change(Delete(path))  # as with its session
+        await other.change(Create(path, b"b1", ephemeral=True))
+        return await read(names, bookies)
+
+    monkeypatch.setattr(LedgerNames, "read", read_late)
+    with pytest.raises(MetadataUnavailable, match="ask again"):
+        await decommission(cluster.client(), dead, SOON, ignore, WHO)
+    node = await cluster.store.get(path)
+    assert node is not None and node.owner in other.owners
+    assert await cluster.driver.read_cookie(dead) is not None
 
 
 @pytest.mark.rule("N14")
