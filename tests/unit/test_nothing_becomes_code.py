@@ -14,7 +14,7 @@ PACKAGE = Path(tallystick.__file__).parent
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "yaml"}
 CALLS = {"eval", "exec", "compile", "__import__"}
 # They import modules of this package by names that are written in it.
-BY_NAME = {"__init__.py", "cli/sim.py"}
+BY_NAME = {"__init__.py", "cli/sim.py", "codec/implementation.py"}
 
 
 def _found(tree: ast.AST, name: str) -> Iterator[str]:
