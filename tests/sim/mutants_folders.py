@@ -14,8 +14,20 @@ FOLDER_MUTANTS = (
     _planted(
         "the ledgers of a failed folder are not in limbo (Q15)",
         "checkpoints.py",
-        "            self._ledgers.limbo.enter((ledger,))\n",
-        "",
+        "            self._ledgers.limbo.enter((ledger,))\n"
+        "            places.put(ledger, places.of(ledger).left(folder))\n"
+        "            if not count % STEP_LEDGERS:\n"
+        "                yield\n"
+        "        logs = {log for log in self._logs.logs if self.folders.folder_of(log) == folder}\n"
+        "        for ledger in ledgers:\n"
+        "            # Who looked at its entries until now has seen what is gone.\n"
+        "            self._ledgers.limbo.enter([ledger])\n",
+        "            places.put(ledger, places.of(ledger).left(folder))\n"
+        "            if not count % STEP_LEDGERS:\n"
+        "                yield\n"
+        "        logs = {log for log in self._logs.logs if self.folders.folder_of(log) == folder}\n"
+        "        for ledger in ledgers:\n"
+        "            # Who looked at its entries until now has seen what is gone.\n",
         "denied",
     ),
     Mutant(

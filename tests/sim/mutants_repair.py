@@ -242,7 +242,7 @@ REPAIR_MUTANTS = (
         "a second copy on one bookie is taken for one on another",
         REPAIR + "steps.py",
         ", *shortfall.doubles(metadata, named)):",
-        "):",
+        ",):",
         killer=FINDINGS,
     ),
     _planted(
