@@ -382,7 +382,9 @@ STREAM_MUTANTS = (
         'waits=settings.backlog_policy == "producer_request_hold"',
         "waits=True",
         "S7",
-        165,
+        1034,
+        1071,
+        1083,
     ),
     _planted(
         "a backlog that was too large is not measured again (S9)",
