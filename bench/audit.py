@@ -102,7 +102,7 @@ async def measure(uri: str, folder: Path, ledgers: int, per_s: float, number: in
 
 
 async def rounds(quick: bool) -> list[Round]:
-    ledgers, entries = (500, 20) if quick else (5000, 40)
+    ledgers, entries = (500, 20) if quick else (2000, 40)
     default = RepairSettings().audit_ledgers_per_s
     with tempfile.TemporaryDirectory(prefix="tally-audit-") as name:
         folder, uri = Path(name), f"sqlite://{name}/metadata.db"

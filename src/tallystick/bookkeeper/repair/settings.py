@@ -20,7 +20,7 @@ class RepairSettings:
     open_grace_s: float = 600.0
     audit_every_s: float = 86_400.0  # all ledgers are looked through so often (auditorPeriodicBookieCheckInterval)
     # So many ledgers a second, and faster where a quarter of that time would not do; 0: as fast as it can.
-    audit_ledgers_per_s: float = 50.0
+    audit_ledgers_per_s: float = 20.0
     close_check_s: float = 60.0  # so often the auditor looks for ledgers that were closed, and at their copies
     sample_entries: int = 2  # of each bookie's share of a fragment that are read a day, and their digests checked
     poll_s: float = 10.0  # marks are looked for so often; the first one after none is seen at once
