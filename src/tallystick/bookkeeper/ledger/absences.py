@@ -18,7 +18,7 @@ from typing import Protocol
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
-from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId, LedgerMetadata
 from tallystick.errors import TallyError
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
@@ -36,6 +36,11 @@ class OpenWriter(Protocol):
 
     @property
     def id(self) -> LedgerId: ...
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As it knows that they are stored."""
+        ...
 
     def has_any(self, bookies: Collection[BookieId]) -> bool:
         """Return whether one of these is in its newest ensemble, and it is to be replaced there."""
@@ -98,12 +103,9 @@ class AbsentBookies:
         self._task: asyncio.Task[None] | None = None
         directory.on_change(self._changed.set)
 
-    def opened(self, ensemble: Collection[BookieId]) -> None:
-        """Watch for a writer with this ensemble, too."""
-        if not self._most_s:
-            return
-        self._core.named(ensemble)
-        if self._task is None:
+    def opened(self) -> None:
+        """Watch for one more writer."""
+        if self._most_s and self._task is None:
             self._changed.set()
             self._task = asyncio.create_task(self._run())
 
@@ -139,6 +141,13 @@ class AbsentBookies:
         if delay is not None and delay.value:
             after_s = min(after_s, delay.value * SHARE_OF_GRACE)
         after_s *= 1 + SPREAD * self._random.random()
+        writers = list(self._writers.values())
+        for at in range(0, len(writers), LOOKED_AT_A_TURN):
+            if at:
+                await asyncio.sleep(0)
+            for writer in writers[at : at + LOOKED_AT_A_TURN]:
+                # Also who took a place and went again while nobody could look.
+                self._core.named(writer.metadata.ensemble)
         registered = dict.fromkeys((*bookies.writable, *bookies.read_only))  # in their order, as all that follows is
         self._core.looked(registered, self._clock.now(), after_s)
 

@@ -170,7 +170,7 @@ class LedgerClient:
             self._writers, created.value, stored, identities, takes_ids=takes_ids, deferred_sync=deferred_sync
         )
         self._writers.opened(writer)
-        self._absences.opened(ensemble)
+        self._absences.opened()
         return writer
 
     async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> tuple[BookieId, ...]:

@@ -233,6 +233,30 @@ async def test_a_bookie_that_goes_before_the_registrations_were_looked_at_is_rep
     assert gone not in await ensemble(cluster, writer)
 
 
+async def test_who_took_a_place_and_went_before_the_registrations_could_be_looked_at_is_replaced(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_gone, run = asyncio.Event(), AbsentBookies._run
+
+    async def run_later(absences: AbsentBookies) -> None:
+        await is_gone.wait()
+        await run(absences)
+
+    monkeypatch.setattr(AbsentBookies, "_run", run_later)
+    writer = await opened(cluster, cluster.client())
+    before = await ensemble(cluster, writer)
+    await cluster.down(before[0])
+    await writer.append(b"one that brings another bookie")
+    await asyncio.sleep(10)
+    (newest,) = {*await ensemble(cluster, writer)} - {*before}
+    await cluster.up(before[0])
+    await cluster.down(newest)
+    await asyncio.sleep(1)
+    is_gone.set()
+    await asyncio.sleep(250)
+    assert newest not in await ensemble(cluster, writer)
+
+
 async def test_a_writer_that_could_not_ask_is_asked_again(
     cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
