@@ -20,7 +20,7 @@ from examples.flights.spark_program import DONE
 
 ORDER_S = 600.0  # for an order: a table of all rows takes a minute or two on a busy machine
 BATCH_S = 300.0  # for a batch, and for the first one Java and Spark start first
-INTO_BATCH_S = 0.2  # a batch takes longer
+INTO_BATCH_S = 0.05  # a batch takes longer, also on a machine that has nothing else to do
 
 
 def last_batch(folder: Path) -> int:
@@ -136,7 +136,7 @@ class SparkDriver:
             elif done >= 0:
                 idle()
             self._process.check()
-            time.sleep(0.02)
+            time.sleep(0.01)
 
     def _batches(self) -> tuple[int, int]:
         return last_batch(self.checkpoint / "offsets"), last_batch(self.checkpoint / "commits")
