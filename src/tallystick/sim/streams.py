@@ -56,7 +56,7 @@ BORN_AGAIN_S = 1.0  # a program that was killed begins anew within this time
 MAX_TURNS = 300_000
 STREAM_BUDGETS = {  # many ledgers are open one after another, and read while they are
     **BUDGETS,
-    "open files of a bookie": 80,
+    "open files of a bookie": 160,  # it keeps 256 logs open, and a long life leaves many small ones
     "polls that a bookie holds": 200,
 }
 
