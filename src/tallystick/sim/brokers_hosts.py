@@ -187,8 +187,8 @@ class BrokerHost(Host[BrokersWorld]):
 
         def changed() -> None:
             save()
-            if self.broker is broker:
-                tables.changed(self)
+            if self._store is broker.parts.store:  # also while it stops: it serves what came before
+                tables.changed(self, broker)
 
         broker.tables.changed = changed
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, RESETS
 from tallystick.rocketmq.broker.offset_keys import split
 from tallystick.rocketmq.broker.offsets import SavedOffsets
@@ -55,9 +56,9 @@ class TableUses:
 
     # Brokers.
 
-    def changed(self, node: BrokerView) -> None:
+    def changed(self, node: BrokerView, broker: Broker) -> None:
         """Topics or groups of a broker have changed, and clients see them."""
-        tables = broker_of(node).tables
+        tables = broker.tables
         self._shows(node, TopicConfig, tables.topics.version, dict(tables.topics.all), tables.topics.system)
         self._shows(node, GroupConfig, tables.groups.version, dict(tables.groups.all), tables.groups.system)
 
@@ -78,7 +79,7 @@ class TableUses:
 
     def started(self, node: BrokerView) -> None:
         """A broker has started, and answers."""
-        self.changed(node)
+        self.changed(node, broker_of(node))
         before = self._on_disk.pop(node.id, None)
         if node.is_slave:
             self._restore(node, before)
