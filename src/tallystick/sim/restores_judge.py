@@ -201,11 +201,6 @@ class RestoreJudge(RepairJudge):
         """Return whether no bookie that the backup names had an entry."""
         return entry not in self._readable[book.id]
 
-    def _has_all(self, book: LedgerHistory, bookie: BookieId, entries: Sequence[EntryId]) -> None:
-        """An entry that may be gone, as its ledger had been deleted since the backup, say, is asked of nobody."""
-        is_back = self.is_restored and book.id in self._readable
-        super()._has_all(book, bookie, [each for each in entries if not (is_back and self.may_be_gone(book, each))])
-
     def _trace_move(self, book: LedgerHistory, first: EntryId, old: BookieId, new: BookieId) -> None:
         super()._trace_move(book, first, old, new)
         if self.is_restored and book.id in self._saved:
