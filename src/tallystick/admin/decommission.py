@@ -101,7 +101,7 @@ async def decommission(
 
 
 async def _own(store: MetadataStore, path: str) -> Znode | None:
-    """Return the node if it is of this session: one of a session that ended is gone, and another's may stand there."""
+    """Return the node if this client made it: it goes with the client's connection, and another's may stand there."""
     node = await store.get(path)
     return node if node is not None and node.owner in store.owners else None
 
