@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+import tallystick
 from support.clusters import Cluster
 from support.java import Java
-from support.peers import Bookie, Driver, ZooKeeper
+from support.peers import Bookie, Driver, ZooKeeper, tally
 from support.repairers import Repairer
 from support.shell import Shell
 from support.waiting import until
+from tallystick.admin.decommission import decommission
 from tallystick.bookkeeper.ledger import changes
 from tallystick.bookkeeper.metadata.findings import FindingTree
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
-from tallystick.bookkeeper.wire.values import Fragment
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.wire.values import BookieId, Fragment
 
 ENTRIES = 40
 SECONDS = 60.0
@@ -211,3 +215,74 @@ async def test_the_shell_shows_our_marks_and_switches_our_auditor(make: Make) ->
         assert found is not None and found.value.bookies == (lost.id,)
     finally:
         await driver.close()
+
+
+async def ledgers_of_one(repairs: Repairs) -> tuple[list[str], Bookie]:
+    """Two ledgers of a bookie that was lost, and is registered no more."""
+    ledgers = [await repairs.ledger("tally") for _ in range(3)]
+    lost = await repairs.lose(ledgers[0])
+    driver = await open_driver(repairs.cluster.uri)
+    try:
+
+        async def is_away() -> bool:
+            return lost.id not in (await driver.bookies()).writable
+
+        await until(is_away, SECONDS, pause=0.1)
+    finally:
+        await driver.close()
+    named = [ledger for ledger in ledgers if lost.id in await repairs.fragments(ledger)]
+    assert len(named) >= 2, "of four bookies three take a ledger"
+    return named, lost
+
+
+async def require_taken_out(repairs: Repairs, ledgers: list[str], lost: Bookie) -> None:
+    for ledger in ledgers:
+        await repairs.require_repaired(ledger, lost)
+    await repairs.unmarked()
+    driver = await open_driver(repairs.cluster.uri)
+    try:
+        assert lost.id not in await driver.cookies()
+    finally:
+        await driver.close()
+
+
+async def test_a_decommission_that_the_shell_began_is_finished_by_ours(make: Make) -> None:
+    """The shell has marked what is to be copied, waits for somebody who does it, and is killed."""
+    repairs = await make(0, 4)
+    await repairs.ours(replicationLedgersAtOnce=0, lostBookieRecoveryDelay=3600)
+    ledgers, lost = await ledgers_of_one(repairs)
+    shell = Shell(repairs.cluster.java, repairs.cluster.uri, repairs.cluster.folder / "shell")
+    begun = await shell.begin("decommissionbookie", "-bookieid", lost.id)
+    try:
+
+        async def are_marked() -> bool:
+            return set(await repairs.marks()) == set(map(int, ledgers))
+
+        await until(are_marked, SECONDS, pause=0.1)
+    finally:
+        begun.kill()
+        await begun.communicate()
+    ours = await asyncio.create_subprocess_exec(*tally("bookie", "decommission", lost.id, "--uri", repairs.cluster.uri))
+    assert await ours.wait() == 0
+    await require_taken_out(repairs, ledgers, lost)
+
+
+async def test_a_decommission_that_ours_began_is_finished_by_the_shell(make: Make) -> None:
+    """Ours has moved the first ledger, and is broken off."""
+    repairs = await make(0, 4)
+    ledgers, lost = await ledgers_of_one(repairs)
+    async with tallystick.connect(repairs.cluster.uri) as client:
+        moved = asyncio.Event()
+        settings = RepairSettings(open_grace_s=1)
+        ours = asyncio.create_task(
+            decommission(client, BookieId(lost.id), settings, lambda count: moved.set(), "an operator")
+        )
+        await moved.wait()
+        ours.cancel()
+        await asyncio.wait([ours])
+        assert ours.cancelled()
+    assert any([lost.id in await repairs.fragments(ledger) for ledger in ledgers])
+    await repairs.ours()
+    shell = Shell(repairs.cluster.java, repairs.cluster.uri, repairs.cluster.folder / "shell")
+    await shell.run("decommissionbookie", "-bookieid", lost.id)
+    await require_taken_out(repairs, ledgers, lost)

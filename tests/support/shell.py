@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio.subprocess import Process
 from pathlib import Path
 
 from support.java import SMALL, SOURCES, Java
@@ -23,13 +24,17 @@ class Shell:
         # The port is no server's: the shell only wants one.
         self._configuration.write_text(bookie_configuration(uri, 1, folder, {}))
 
-    async def run(self, *words: str) -> str:
-        """All that a command prints. Raises AssertionError when it fails."""
+    async def begin(self, *words: str) -> Process:
+        """The process of a command that has just begun; what it prints can be read from it."""
         main = "org.apache.bookkeeper.bookie.BookieShell"
         command = self._java.command(main, "-conf", str(self._configuration), *words, flags=(*SMALL, _LOG))
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *command, cwd=self._folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
+
+    async def run(self, *words: str) -> str:
+        """All that a command prints. Raises AssertionError when it fails."""
+        process = await self.begin(*words)
         async with asyncio.timeout(TIMEOUT_S):
             printed, _ = await process.communicate()
         text = printed.decode(errors="replace")
