@@ -13,6 +13,7 @@ import pytest
 
 from support.certificates import secret_file
 from support.spark_failures import failure_of
+from support.spark_sessions import event_log
 from tallystick import sync
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def test_a_table_knows_the_file_of_its_password_and_no_password(
         frame = spark.table("keyed")
         assert sorted(bytes(row.payload) for row in frame.collect()) == [b"1", b"2"]
         shown = [frame._jdf.queryExecution().toString(), *map(str, spark.sql("DESCRIBE EXTENDED keyed").collect())]
+        shown.append(event_log(spark))
+        assert "keyed" in shown[-1]
         assert not any("secret-of-7718" in text for text in (*shown, *capfd.readouterr()))
     finally:
         spark.sql("DROP TABLE IF EXISTS keyed")

@@ -14,6 +14,7 @@ import tallystick.spark
 from support.broker_peers import Broker, NameServer
 from support.certificates import Authority, secret_file
 from support.spark_failures import failure_of
+from support.spark_sessions import event_log
 from support.waiting import until
 from tallystick import sync
 from tallystick.errors import TallyError
@@ -116,5 +117,7 @@ def test_n10_a_query_reads_and_writes_by_files_and_shows_no_secret(
     assert "check signature failed" in refused
     shown = capsys.readouterr().out + refused + str(query.lastProgress) + str(catalog)
     kept = "".join(file.read_text(errors="replace") for file in checkpoint.rglob("*") if file.is_file())
+    told = event_log(spark)
+    assert "SparkListenerSQLExecutionStart" in told and "tally-topic" in told
     for secret in (SECRET, "another-secret-5519"):
-        assert secret not in shown and secret not in kept
+        assert secret not in shown and secret not in kept and secret not in told

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def session(master: str, warehouse: Path) -> Iterator[SparkSession]:
-    """A session of its own; all live in one JVM, which is started once."""
+    """A session of its own, with an event log (``event_log``); all live in one JVM, which is started once."""
+    events = warehouse / "events"
+    events.mkdir(parents=True)
     started = tallystick.spark.session(
         master,
         **{
             "spark.driver.memory": "1g",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": events.as_uri(),
             "spark.driver.extraJavaOptions": fast_jvm(),
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": fast_jvm(),
@@ -32,3 +37,9 @@ def session(master: str, warehouse: Path) -> Iterator[SparkSession]:
     started.sparkContext.setLogLevel("OFF")
     yield started
     started.stop()
+
+
+def event_log(spark: SparkSession) -> str:
+    """What the session has told its event log until now."""
+    folder = Path(spark.sparkContext.getConf().get("spark.eventLog.dir", "").removeprefix("file://"))
+    return "".join(file.read_text(errors="replace") for file in folder.rglob("*") if file.is_file())
