@@ -15,7 +15,7 @@ MET = (
     "newer ledgers on bookies",
     "open in the backup, and changed since",
     "closed in the backup",
-    "deleted since the backup",
+    "in the backup, and deleted since",
     "place moved again",
     "nobody can be asked",
     "collections stand still",

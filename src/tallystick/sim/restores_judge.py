@@ -68,8 +68,6 @@ class RestoreJudge(RepairJudge):
         for ledger, book in self.books.items():
             if (metadata := self._saved.get(ledger)) is None:
                 book.deleted = True  # as far as anybody can tell
-            elif book.deleted:
-                self._trace.note("deleted since the backup", ledger)
             else:
                 self._go_back(book, metadata)
         self._ids = dict.fromkeys(self.books) if done.compared else {}
@@ -83,10 +81,11 @@ class RestoreJudge(RepairJudge):
             self.fail("M5", f"{lost} were made since the backup, and restore names {done.lost_ledgers}")
 
     def _go_back(self, book: LedgerHistory, metadata: LedgerMetadata) -> None:
-        is_same = metadata == book.metadata
+        """The ledger is again as the backup has it: also one that was deleted since, of which nobody is asked more."""
+        since = "deleted since" if book.deleted else "as it was" if metadata == book.metadata else "changed since"
         how = "closed" if metadata.is_closed else "open"
-        self._trace.note(f"{how} in the backup, and", "as it was" if is_same else "changed since", book.id)
-        if is_same:
+        self._trace.note(f"{how} in the backup, and", since, book.id)
+        if since == "as it was":
             self._unchanged[book.id] = None
         elif not metadata.is_closed:
             book.may_lose = True
@@ -147,12 +146,9 @@ class RestoreJudge(RepairJudge):
                 self.fail("M4", f"{bookie} has ledger {ledger}, and reconcile does not say that the metadata lacks it")
             if not kept[ledger] and self._is_newer(ledger, creation) and self._all_know(ledger):
                 self.fail("M4", f"{bookie} knows that ledger {ledger} is newer, and reconcile says that it goes")
-        now_open = [ledger for ledger, each in self._saved.items() if not each.is_closed and self._is_open(ledger)]
+        now_open = [ledger for ledger in self._saved if not self.books[ledger].metadata.is_closed]
         if sorted(now_open) != sorted(found.still_open):
             self.fail("M5", f"{now_open} are open still, and reconcile names {found.still_open}")
-
-    def _is_open(self, ledger: LedgerId) -> bool:
-        return not self.books[ledger].metadata.is_closed if not self.books[ledger].deleted else True
 
     def _is_newer(self, ledger: LedgerId, creation: Creation) -> bool:
         return ledger in self._lost and creation == self._lost[ledger].creation
