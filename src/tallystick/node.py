@@ -24,6 +24,7 @@ from tallystick.errors import InvalidCookie, MetadataError, StorageError, TallyE
 from tallystick.runtime import open_files
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.garbage import Collections
+from tallystick.runtime.instance import INSTANCE, InstanceEnded, require_count
 from tallystick.runtime.log import log_listener, log_to_stderr, writable
 from tallystick.runtime.machine import this_machine, without_keep_alive
 from tallystick.runtime.memory import keep_freed_memory
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tallystick.bookkeeper.wire.values import LedgerId
     from tallystick.rocketmq.broker.settings import BrokerSettings
     from tallystick.rocketmq.nameserver.settings import NameServerSettings
+    from tallystick.runtime.instance import Pages
     from tallystick.runtime.pace import Pace
 
 _EXIT_CODES: tuple[tuple[type[TallyError], int], ...] = (
@@ -112,6 +114,72 @@ def broker_main(config: str | None, overrides: Mapping[str, str], out: TextIO | 
         return partial(_broker, configuration.settings), configuration.ignored
 
     return _main("broker", load, out)
+
+
+def bookies_main(
+    config: str | None,
+    overrides: Mapping[str, str],
+    instances: int,
+    out: TextIO | None = None,
+    *,
+    rejoin: bool = False,
+) -> int:
+    """Several bookies, a process each."""
+
+    def load() -> tuple[Start, Sequence[str]]:
+        from tallystick.bookkeeper.bookie.instances import bookie_instances
+        from tallystick.bookkeeper.bookie.keys import SCHEMA
+        from tallystick.bookkeeper.repair.keys import KEYS
+
+        require_count(instances)
+        texts = SCHEMA.values(config, overrides)
+        own, pages = bookie_instances(texts, instances, checked=tuple(KEYS.keys))
+        return partial(_instances, _commands("bookie", config, overrides, own, rejoin=rejoin), pages), ()
+
+    return _main("bookie", load, out)
+
+
+def brokers_main(config: str | None, overrides: Mapping[str, str], instances: int, out: TextIO | None = None) -> int:
+    """Several brokers, a process each."""
+
+    def load() -> tuple[Start, Sequence[str]]:
+        from tallystick.rocketmq.broker.instances import broker_instances
+        from tallystick.rocketmq.broker.keys import SCHEMA
+
+        require_count(instances)
+        own, pages = broker_instances(SCHEMA.values(config, overrides), instances)
+        return partial(_instances, _commands("broker", config, overrides, own), pages), ()
+
+    return _main("broker", load, out)
+
+
+def _commands(
+    kind: str,
+    config: str | None,
+    overrides: Mapping[str, str],
+    own: Sequence[Mapping[str, str]],
+    *,
+    rejoin: bool = False,
+) -> list[list[str]]:
+    """The command of each instance: that of all, with the settings that are its own."""
+    start = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tallystick",
+        kind,
+        "run",
+        *(["--config", config] if config is not None else []),
+    ]
+    settings = [[f"--set={key}={value}" for key, value in {**overrides, **each}.items()] for each in own]
+    return [[*start, *words, *(["--rejoin"] if rejoin else [])] for words in settings]
+
+
+async def _instances(commands: Sequence[Sequence[str]], pages: Pages | None, outside: Outside) -> Server:
+    from tallystick.runtime.instances import Instances
+
+    service = await Instances.start(commands, outside, pages)
+    return Server(service.ready, service.failure, service.stop)
 
 
 async def _bookie(settings: BookieSettings, repair: RepairSettings | None, outside: Outside, *, rejoin: bool) -> Server:
@@ -217,6 +285,8 @@ async def _name_server(settings: NameServerSettings, outside: Outside) -> Server
 
 
 def _main(name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextIO | None) -> int:
+    if instance := os.environ.get(INSTANCE):
+        name += f".{instance}"  # the lines of several come to one standard error
     try:
         from tallystick.codec.implementation import in_use  # here, as it refuses what the environment may say
 
@@ -283,6 +353,8 @@ def _explain(error: Exception) -> int:
     """Say why the process ends, unless nobody reads that; the exit code."""
     if writable(sys.stderr):
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    if isinstance(error, InstanceEnded):
+        return error.exit_code if error.exit_code >= 0 else 128 - error.exit_code
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 2)
 
 

@@ -30,6 +30,8 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import Usage
 from tallystick.runtime.events import Events
+from tallystick.runtime.health import process_registry
+from tallystick.runtime.instances import Instance, InstancesCollector
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -119,6 +121,7 @@ def page() -> str:
         ("A bookie", _bookie()),
         ("A broker", _broker()),
         ("A name server", _name_server()),
+        ("Several servers as one (`--instances`)", process_registry(InstancesCollector([Instance(1, ())]))),
         ("A ledger client, where its program asks for it", _client()),
     ):
         lines += [f"## {title}", "", "| name | meaning |", "|---|---|", *rows(registry), ""]

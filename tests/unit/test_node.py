@@ -24,7 +24,7 @@ from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.implementation import in_use
 from tallystick.errors import StorageError
-from tallystick.node import bookie_main, broker_main, name_server_main
+from tallystick.node import bookie_main, bookies_main, broker_main, name_server_main
 from tallystick.rocketmq.wire.remoting import encode
 from tallystick.runtime.machine import this_machine
 
@@ -272,3 +272,42 @@ def test_a_server_whose_terminal_is_closed_before_its_ready_line_stops_as_ever(c
     finally:
         process.kill()
         process.communicate()
+
+
+def several(*words: str) -> tuple[list[str], int, str]:
+    """Start two servers as one and stop them: who said that it is ready, the exit code, and their log."""
+    command = [sys.executable, "-m", "tallystick", *words, "--instances=2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    return [line.split(" address=")[0].strip() for line in lines], process.returncode, errors
+
+
+async def test_several_bookies_are_started_and_stopped_as_one(config: str, tmp_path: Path) -> None:
+    lines, code, log = several("bookie", "run", "--config", config)
+    assert lines == ["ready bookie=b0-1", "ready bookie=b0-2", "ready instances=2 of=2"]
+    assert code == 0, log
+    assert "[tallystick.bookie.1]" in log and "[tallystick.bookie.2]" in log
+    assert sorted(folder.name for folder in (tmp_path / "ledgers").iterdir()) == ["instance-1", "instance-2"]
+    driver = await open_driver(f"sqlite://{tmp_path}/metadata.db")
+    assert sorted(await driver.cookies()) == ["b0-1", "b0-2"]
+    await driver.close()
+
+
+def test_several_that_cannot_start_end_with_their_code(config: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert bookies_main(config, {"metadataServiceUri": "sqlite:///nowhere/m.db"}, 2) == 4
+    assert "an instance ended" in capfd.readouterr().err
+    assert bookies_main(config, {}, 65) == 1
+    assert "--instances is a whole number from 1 to 64" in capfd.readouterr().err
+
+
+def test_several_brokers_are_groups_of_their_own(tmp_path: Path) -> None:
+    settings = ["--set=listenPort=0", f"--set=storePathRootDir={tmp_path}", "--set=brokerName=b"]
+    lines, code, log = several("broker", "run", *settings)
+    assert lines == ["ready broker=b-1 id=0", "ready broker=b-2 id=0", "ready instances=2 of=2"]
+    assert code == 0, log
+    assert (tmp_path / "instance-1" / "commitlog").is_dir() and (tmp_path / "instance-2" / "commitlog").is_dir()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from tallystick.cli import NOT_WELL
-from tallystick.cli.options import CONFIG, NUMBER, PATH, SERVICE, Config, Json, MetadataOption
+from tallystick.cli.options import CONFIG, NUMBER, PATH, SERVICE, Config, Instances, Json, MetadataOption
 
 if TYPE_CHECKING:
     from tallystick.admin.bookies import BookieDetails, BookieStatus
@@ -28,16 +28,23 @@ def run(
     rejoin: Annotated[
         bool, Parameter(help="Its disk is empty, or an older copy: fetch what it lacks, and deny nothing until then.")
     ] = False,
+    instances: Instances = None,
     config: Config = CONFIG,
 ) -> int:
     """Run a bookie until it is told to stop (SIGTERM, Ctrl-C).
 
+    With --instances several, for instance one for each disk: the settings are those of all, and each gets an id, ports
+    and folders of its own from them.
+
     Example: `tally bookie run --config bookie.toml --set bookiePort=3182 --rack /rack1`
     """
-    from tallystick.node import bookie_main
+    from tallystick.node import bookie_main, bookies_main
 
     where = {name: value for name, value in (("rack", rack), ("machine", machine)) if value is not None}
-    return bookie_main(config.config, {**config.overrides(), **where}, rejoin=rejoin)
+    overrides = {**config.overrides(), **where}
+    if instances is not None:
+        return bookies_main(config.config, overrides, instances, rejoin=rejoin)
+    return bookie_main(config.config, overrides, rejoin=rejoin)
 
 
 @app.command(name="list")

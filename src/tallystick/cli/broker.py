@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import CONFIG, PATH, Config, Json
+from tallystick.cli.options import CONFIG, PATH, Config, Instances, Json
 
 app = App(name="broker", help="Run a broker, a master or a slave; the users of one.")
 acl = App(name="acl", help="Users of a broker and what they may do.")
@@ -14,13 +14,18 @@ app.command(acl)
 
 
 @app.command
-def run(*, config: Config = CONFIG) -> int:
+def run(*, instances: Instances = None, config: Config = CONFIG) -> int:
     """Run a broker until it is told to stop (SIGTERM, Ctrl-C).
+
+    With --instances several: the settings are those of all, and each gets a name, ports and a folder of its own from
+    them. Slaves follow the masters of the same names, where as many run.
 
     Example: `tally broker run --config broker.toml --set listenPort=11911`
     """
-    from tallystick.node import broker_main
+    from tallystick.node import broker_main, brokers_main
 
+    if instances is not None:
+        return brokers_main(config.config, config.overrides(), instances)
     return broker_main(config.config, config.overrides())
 
 

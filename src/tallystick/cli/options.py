@@ -110,6 +110,13 @@ class Config:
         return pairs("--set", "key=value", self.set_)
 
 
+Instances = Annotated[
+    int | None,
+    WHOLE,
+    Parameter(help="Run so many, each a process, that stop together (at most 64)."),
+]
+
+
 def pairs(option: str, form: str, texts: Iterable[str]) -> dict[str, str]:
     """Values of an option that is given as ``name=value``, more than once; each name once. Raises UsageError."""
     values = {}
