@@ -250,6 +250,32 @@ async def test_cookies_are_compared_and_set(cluster: Place) -> None:
         await one.write_cookie("bookie-1", b"fifth", 1)
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_the_cookie_of_a_bookie_that_is_to_be_down_stays_while_it_is_registered(
+    cluster: Place, read_only: bool
+) -> None:
+    one, other = await cluster.connect(), await cluster.connect()
+    await one.write_cookie("bookie-1", b"first", None)
+    found = await one.read_cookie("bookie-1")
+    assert found is not None
+    registration = await one.register(
+        "bookie-1", BookieInfo.at("127.0.0.1", 1), read_only=read_only, joined=found.creation
+    )
+    seen = await other.read_cookie("bookie-1")
+    assert seen is not None and (seen.value, seen.creation) == (b"first", found.creation)
+    with pytest.raises(MetadataConflict, match="came back"):
+        await other.delete_cookie("bookie-1", seen.version, is_down=True)
+    await registration.close()
+    with pytest.raises(MetadataConflict, match="changed this cookie"):  # it was there meanwhile
+        await other.delete_cookie("bookie-1", found.version, is_down=True)
+    assert await other.cookies() == ["bookie-1"]
+    await other.delete_cookie("bookie-1", seen.version, is_down=True)
+    assert await other.cookies() == []
+    with pytest.raises(MetadataConflict, match="taken out"):
+        await one.register("bookie-1", BookieInfo.at("127.0.0.1", 1), joined=found.creation)
+    assert not (await other.bookies()).writable
+
+
 async def test_how_far_a_bookie_is_is_compared_and_set_and_lies_beside_the_ledgers(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     assert await one.read_progress("b:1") is None

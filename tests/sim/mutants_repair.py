@@ -321,6 +321,20 @@ REPAIR_MUTANTS = (
         "            pass\n",
     ),
     _planted(
+        "a bookie that came and went while ledgers were looked at is forgotten",
+        "bookkeeper/metadata/registration.py",
+        "            parts.append(Update(self._cookie, cookie.data, cookie.version))\n",
+        "            pass\n",
+        killer="tests/unit/admin/test_bookies.py",
+    ),
+    _planted(
+        "a bookie that came back after the last look is forgotten",
+        "bookkeeper/metadata/cluster.py",
+        " for folder in (self._available, self._read_only) if is_down]",
+        " for folder in ()]",
+        killer="tests/unit/admin/test_bookies.py",
+    ),
+    _planted(
         "a look after the listing is left out",
         REPAIR + "auditor.py",
         "absent = [bookie for bookie in lost_bookies if bookies.find(bookie) is None]",

@@ -179,7 +179,8 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId, who: str, comman
     ``who`` and ``command`` stand in the audit line, which is written with it.
 
     Raises NotFound for an id that never joined; UsageError, and nothing is done, while it is registered or any ledger
-    names it; MetadataConflict when its cookie changed meanwhile; MetadataError when not all ledgers could be looked at.
+    names it; MetadataConflict when its cookie changed meanwhile, or it came back; MetadataError when not all ledgers
+    could be looked at.
     """
     began = await driver.sync()
     await _require_down(driver, name)
@@ -203,7 +204,8 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId, who: str, comman
     await _require_down(driver, name)  # it may have come back meanwhile
     await _require_unbroken(driver, began)
     line = TakenOut(name, who, SystemClock().wall_ms(), command, "its cookie is deleted")
-    await driver.delete_cookie(name, cookie_node.version, TakenOutTree(driver).creation(line))
+    # It may come back between the look and this, too; if it came and went since the first look, its cookie changed.
+    await driver.delete_cookie(name, cookie_node.version, TakenOutTree(driver).creation(line), is_down=True)
 
 
 async def _require_unbroken(driver: MetadataDriver, began: Moment) -> None:

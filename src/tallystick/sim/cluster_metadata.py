@@ -237,10 +237,16 @@ class RemoteMetadata:
         return self._service.fabric.context.copy().run(watch, notify)
 
     async def register(
-        self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
+        self,
+        bookie: BookieId,
+        info: BookieInfo,
+        *,
+        read_only: bool = False,
+        replace: bool = False,
+        joined: Creation | None = None,
     ) -> BookieRegistration:
         async def take() -> BookieRegistration:
-            return await self._inner.register(bookie, info, read_only=read_only, replace=replace)
+            return await self._inner.register(bookie, info, read_only=read_only, replace=replace, joined=joined)
 
         return _RemoteRegistration(self._call, self._leave, await self._call(take, changes=True))
 
@@ -250,8 +256,8 @@ class RemoteMetadata:
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
         await self._call(lambda: self._inner.write_cookie(bookie, cookie, version), changes=True)
 
-    async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create) -> None:
-        await self._call(lambda: self._inner.delete_cookie(bookie, version, *beside), changes=True)
+    async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create, is_down: bool = False) -> None:
+        await self._call(lambda: self._inner.delete_cookie(bookie, version, *beside, is_down=is_down), changes=True)
 
     async def read_progress(self, bookie: BookieId) -> Versioned[bytes] | None:
         return await self._call(lambda: self._inner.read_progress(bookie))

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -216,6 +216,42 @@ async def test_nor_is_one_whose_registration_a_server_that_lags_does_not_list_ye
     with pytest.raises(UsageError, match="stop it first"):
         await bookies.forget_bookie(ClusterMetadata(store), "b0", "op@host")
     assert "b0" in await joined.cookies()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_nor_is_one_that_comes_back_after_the_last_look(
+    joined: ClusterMetadata, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    """Its cookie was deleted while it was registered: it took entries into folders that start no bookie any more."""
+    delete_cookie = joined.delete_cookie
+
+    async def late(*args: Any, **named: Any) -> None:
+        await joined.register("b0", BookieInfo.at("127.0.0.1", 1), read_only=read_only)
+        await delete_cookie(*args, **named)
+
+    monkeypatch.setattr(joined, "delete_cookie", late)
+    with pytest.raises(MetadataConflict, match="came back"):
+        await bookies.forget_bookie(joined, "b0", "op@host")
+    assert "b0" in await joined.cookies() and await TakenOutTree(joined).all() == []
+
+
+async def test_nor_is_one_that_came_and_went_while_ledgers_were_looked_at(
+    joined: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that crashes after each start, or went on after it hung, took entries of a ledger that was not looked at."""
+    creation = await joined.bookie_creation("b0")
+
+    async def ledgers(driver: ClusterMetadata) -> AsyncIterator[LedgerStatus]:
+        registration = await driver.register("b0", BookieInfo.at("127.0.0.1", 1), joined=creation)
+        await joined.create_ledger(on(("b0",)), 7)
+        await registration.close()
+        return
+        yield
+
+    monkeypatch.setattr(bookies, "list_ledgers", ledgers)
+    with pytest.raises(MetadataConflict, match="changed this cookie"):
+        await bookies.forget_bookie(joined, "b0", "op@host")
+    assert "b0" in await joined.cookies() and await TakenOutTree(joined).all() == []
 
 
 async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(

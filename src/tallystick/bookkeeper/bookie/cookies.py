@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire import cookie as format
 from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.values import BookieId
-from tallystick.errors import InvalidCookie
+from tallystick.errors import InvalidCookie, MetadataConflict
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import Disk, read_file
 
@@ -48,6 +49,7 @@ class Stamped(NamedTuple):
     """What was stamped: the folders of a new bookie, or those that came to a bookie."""
 
     is_new: bool
+    joined: Creation | None  # when the service's cookie was made
     added: tuple[str, ...] = ()
 
 
@@ -163,14 +165,17 @@ async def check_cookies(
             stamping([folder.path for folder in added])  # they are empty until they have a cookie
             _stamp(disk, expected, folders)
             await driver.write_cookie(bookie, format.encode(expected), record.version)
-        return Stamped(False, tuple(folder.path for folder in added))
+        return Stamped(False, record.creation, tuple(folder.path for folder in added))
     if not must_stamp(expected, service_cookie, folders):
-        return Stamped(False)
+        return Stamped(False, record.creation if record is not None else None)
     _stamp(disk, expected, folders)
     stamping(())
     # Last: once the service has the cookie, folders without one are taken for lost data.
     await driver.write_cookie(bookie, format.encode(expected), None)
-    return Stamped(True)
+    joined = await driver.bookie_creation(bookie)
+    if joined is None:
+        raise MetadataConflict("it was taken out of the cluster meanwhile", bookie=bookie)
+    return Stamped(True, joined)
 
 
 def _stamp(disk: Disk, cookie: Cookie, folders: Sequence[Folder]) -> None:

@@ -18,6 +18,7 @@ from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.rejoin import Rejoin
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import DiskFull
 from tallystick.runtime.outside import Outside
@@ -33,6 +34,7 @@ class OwnDisk:
         progress: ProgressRecord,
         instance: str,
         *,
+        joined: Creation | None,
         folders: Sequence[str],
         unusable: Sequence[str] = (),
         rejoin: Rejoin | None = None,
@@ -40,6 +42,7 @@ class OwnDisk:
     ) -> None:
         self._bookie, self._outside, self._rejoin = bookie, outside, rejoin
         self.progress, self.instance = progress, instance  # the latter is the cluster of the bookie's cookie
+        self.joined = joined  # when that was made
         self._folders, self._unusable = folders, unusable
         self._is_compared = rejoin is None and not is_new  # with what the metadata knows of the bookie's disk
 
@@ -68,7 +71,10 @@ class OwnDisk:
             rejoin = Rejoin(driver, outside.disk, bookie, configured, folders)
             await rejoin.prepare(patience_s)
             instance = rejoin.instance
-            return cls(bookie, outside, progress, instance, folders=folders, unusable=unusable, rejoin=rejoin)
+            return cls(
+                bookie, outside, progress, instance, joined=rejoin.joined, folders=folders, unusable=unusable,
+                rejoin=rejoin,
+            )  # fmt: skip
 
         def stamping(added: Sequence[str]) -> None:
             if added:
@@ -86,7 +92,8 @@ class OwnDisk:
             reason = "allowStorageExpansion: these folders are new, and empty"
             outside.events.emit("storage expanded", bookie=bookie, folders=list(stamped.added), reason=reason)
         instance = stored_instance(outside.disk, folders[0])
-        return cls(bookie, outside, progress, instance, folders=folders, is_new=stamped.is_new)
+        joined, is_new = stamped.joined, stamped.is_new
+        return cls(bookie, outside, progress, instance, joined=joined, folders=folders, is_new=is_new)
 
     @property
     def lost(self) -> list[str]:

@@ -58,6 +58,7 @@ class Rejoin:
         self._cookie = b""
         self.bare: Sequence[str] = ()  # the folders that came back empty, once prepared
         self.instance = ""  # of the cluster, once prepared
+        self.joined: Creation | None = None  # when the bookie's cookie was made, once prepared
 
     async def prepare(self, patience_s: float) -> None:
         """Check cookies and registration, and mark the folders that have no cookie. They exist and are locked.
@@ -71,6 +72,7 @@ class Rejoin:
             raise UsageError(
                 "no bookie of this id ever joined this cluster: start it without --rejoin", bookie=self._bookie
             )
+        self.joined = record.creation
         folders = [look(self._disk, path) for path in self._folders]
         service_cookie = cookie_format.decode(record.value, where="the metadata service")
         require_same(expected, service_cookie, folders)

@@ -25,7 +25,17 @@ from tallystick.bookkeeper.metadata.driver import (
 from tallystick.bookkeeper.metadata.layout import Manager
 from tallystick.bookkeeper.metadata.ledger_ids import LedgerIds
 from tallystick.bookkeeper.metadata.registration import StoreRegistration
-from tallystick.bookkeeper.metadata.store import Create, Creation, Delete, MetadataStore, Update, Version, Watch, Znode
+from tallystick.bookkeeper.metadata.store import (
+    Absent,
+    Create,
+    Creation,
+    Delete,
+    MetadataStore,
+    Update,
+    Version,
+    Watch,
+    Znode,
+)
 from tallystick.bookkeeper.metadata.uri import DEFAULT_ROOT
 from tallystick.bookkeeper.metadata.watch import Both
 from tallystick.bookkeeper.wire import metadata as wire
@@ -44,6 +54,7 @@ from tallystick.errors import (
 
 LIST_ATTEMPTS = 5  # to see the lists of bookies without a bookie that is just moving
 DECODED_A_TURN = 128  # ledgers, before others run: about 3 ms
+_COOKIE_CHANGED = "another process changed this cookie first"
 
 # The parts of a ledger's path: the topmost folder of short ids and of long ones, those below, the node.
 _SHORT, _LONG, _MIDDLE, _LEDGER = (re.compile(part, re.ASCII) for part in (r"\d{2}", r"\d{3}", r"\d{4}", r"L\d{4}"))
@@ -265,11 +276,16 @@ class ClusterMetadata:
         return Both(*(self.store.watch_children(path, changed) for path in (self._available, self._read_only)))
 
     async def register(
-        self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
+        self,
+        bookie: BookieId,
+        info: BookieInfo,
+        *,
+        read_only: bool = False,
+        replace: bool = False,
+        joined: Creation | None = None,
     ) -> BookieRegistration:
-        registration.check_bookie_id(bookie)
-        cookie = self._cookie_path(bookie)
-        place = StoreRegistration(await self._cluster(), self._available, bookie, info, read_only, cookie=cookie)
+        cookie, store = self._cookie_path(bookie), await self._cluster()
+        place = StoreRegistration(store, self._available, bookie, info, read_only, cookie=cookie, joined=joined)
         await place.enter(replace=replace)
         self._registrations.append(place)
         return place
@@ -282,23 +298,25 @@ class ClusterMetadata:
     async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
         path = self._cookie_path(bookie)
         node = (await self._synced([path])).get(path)
-        return None if node is None else Versioned(node.data, node.version)
+        return None if node is None else Versioned(node.data, node.version, node.creation)
 
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
         store, path = await self._cluster(), self._cookie_path(bookie)
         try:
             await store.change(Create(path, cookie) if version is None else Update(path, cookie, version))
         except MetadataConflict:
-            raise MetadataConflict("another process changed this cookie first", bookie=bookie) from None
+            raise MetadataConflict(_COOKIE_CHANGED, bookie=bookie) from None
 
-    async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create) -> None:
+    async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create, is_down: bool = False) -> None:
         store, path = await self._cluster(), self._cookie_path(bookie)
+        places = [Absent(f"{folder}/{bookie}") for folder in (self._available, self._read_only) if is_down]
         try:
-            await store.change(Delete(path, version), *beside)
+            await store.change(Delete(path, version), *places, *beside)
         except NoSuchZnode:
             pass
         except MetadataConflict:
-            raise MetadataConflict("another process changed this cookie first", bookie=bookie) from None
+            reason = "another process changed this cookie first, or it came back" if is_down else _COOKIE_CHANGED
+            raise MetadataConflict(reason, bookie=bookie) from None
 
     def _progress_path(self, bookie: BookieId) -> str:
         return f"{layout.own_folder(self._root)}/bookies/{registration.check_bookie_id(bookie)}"

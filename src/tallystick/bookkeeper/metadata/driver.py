@@ -196,11 +196,21 @@ class MetadataDriver(Protocol):
     def watch_bookies(self, changed: Callable[[], None]) -> Watch: ...
 
     async def register(
-        self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
+        self,
+        bookie: BookieId,
+        info: BookieInfo,
+        *,
+        read_only: bool = False,
+        replace: bool = False,
+        joined: Creation | None = None,
     ) -> BookieRegistration:
         """List a bookie. ``replace``: take over its own stale registration at once (the caller holds the folder lock
         and has checked the cookie, so the old process is dead); otherwise wait up to the session time for it to vanish,
-        then raise MetadataConflict."""
+        then raise MetadataConflict.
+
+        ``joined``: the creation of the cookie that was checked. With another one, or none, it was taken out since: it
+        is not listed, or no longer. Else each time that it comes into a list is a version of its cookie: who read that
+        knows that it was not there since. None: the cookie is not looked at."""
         ...
 
     async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
@@ -211,8 +221,9 @@ class MetadataDriver(Protocol):
         """Create (version None) or replace a cookie. Raises MetadataConflict."""
         ...
 
-    async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create) -> None:
-        """Raises MetadataConflict when the stored version differs; one that is gone already is no error.
+    async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create, is_down: bool = False) -> None:
+        """Raises MetadataConflict when the stored version differs, or, with ``is_down``, the bookie is registered; one
+        that is gone already is no error.
 
         ``beside`` is made with it, or not at all.
         """

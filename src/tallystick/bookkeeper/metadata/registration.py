@@ -14,7 +14,6 @@ from collections.abc import Callable
 from tallystick.bookkeeper.metadata.store import (
     Absent,
     Change,
-    Check,
     Create,
     Creation,
     Delete,
@@ -45,10 +44,10 @@ class StoreRegistration:
         read_only: bool,
         *,
         cookie: str = "",
+        joined: Creation | None = None,
     ) -> None:
-        """``cookie``: the path of the bookie's cookie."""
-        self._cookie = cookie
-        self._cookie_creation: Creation | None = None  # when it entered; None: it had none
+        """``cookie``: the path of the bookie's cookie. ``joined``: when that was made; None: it is not looked at."""
+        self._cookie, self._cookie_creation = cookie, joined
         self._store, self._available, self._bookie = store, available, bookie
         self._data, self._read_only = registration.encode(info), read_only
         self._changing = asyncio.Lock()
@@ -66,15 +65,17 @@ class StoreRegistration:
         return self._store.is_connected
 
     async def enter(self, *, replace: bool) -> None:
-        """Take the place when it is free, or at once (``replace``). Raises MetadataConflict when its holder lives."""
+        """Take the place when it is free, or at once (``replace``). Raises MetadataConflict when its holder lives, or
+        the bookie was taken out."""
         loop, store = asyncio.get_running_loop(), self._store
-        if self._cookie and (node := await store.get(self._cookie)) is not None:
-            self._cookie_creation = node.creation
         attempts: list[asyncio.Task[bool]] = []
 
         async def attempt() -> bool:
             attempts.append(loop.create_task(self.take(replace=replace)))
-            return await asyncio.shield(attempts[-1])
+            is_ours = await asyncio.shield(attempts[-1])
+            if self.failure is not None:
+                raise self.failure
+            return is_ours
 
         try:
             await take_place(self._bookie, attempt, self._watch_places, store.expiry_s)
@@ -121,8 +122,8 @@ class StoreRegistration:
         parts: list[Change] = [Delete(path) for path in foreign]
         if is_empty:
             parts.append(Absent(there))
-        if cookie is not None:
-            parts.append(Check(self._cookie, cookie.version))
+        if cookie is not None:  # who takes bookies out sees by its version that this one was there meanwhile
+            parts.append(Update(self._cookie, cookie.data, cookie.version))
         try:
             await self._store.change(*parts, Create(here, self._data, ephemeral=True))
         except MetadataConflict:
@@ -191,7 +192,9 @@ class StoreRegistration:
 
     async def _retake(self) -> None:
         if not await self.take(replace=False):
-            raise MetadataConflict("another process took this bookie's registration", bookie=self._bookie)
+            raise self.failure or MetadataConflict(
+                "another process took this bookie's registration", bookie=self._bookie
+            )
 
     async def _own(self, path: str) -> Znode | None:
         node = await self._store.get(path)

@@ -9,21 +9,24 @@ import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.bookies import KEY, Home, SpyDisk, adds, codes, read, talking
 from support.waiting import until
+from tallystick.admin.bookies import forget_bookie
 from tallystick.bookkeeper.bookie import committer, upkeep
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.folder_room import FOLDERS
+from tallystick.bookkeeper.bookie.own_disk import OwnDisk
 from tallystick.bookkeeper.bookie.scrubber import Scrubber
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.registration import StoreRegistration
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieInfo
-from tallystick.errors import DiskFull, MetadataError, MetadataUncertain, StorageError, UsageError
+from tallystick.errors import DiskFull, MetadataConflict, MetadataError, MetadataUncertain, StorageError, UsageError
 
 
 def registration_of(bookie: Bookie) -> StoreRegistration:
@@ -126,6 +129,26 @@ async def test_a_bookie_whose_id_another_registered_stops(home: Home) -> None:
     async with home.running() as bookie:
         await ClusterMetadata(MemoryStore(home.cluster)).register("b0", BookieInfo.at("127.0.0.1", 1), replace=True)
         assert isinstance(await asyncio.wait_for(asyncio.shield(bookie.failure), 10), MetadataError)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_bookie_that_was_taken_out_while_it_started_does_not_start(
+    home: Home, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    """It registered without a cookie, and took entries into folders that start no bookie any more."""
+    if not is_new:
+        async with home.running():
+            pass
+    begin = OwnDisk.begin
+
+    async def late(own_disk: OwnDisk, *args: Any) -> None:
+        await forget_bookie(ClusterMetadata(MemoryStore(home.cluster)), "b0", "op@host")
+        await begin(own_disk, *args)
+
+    monkeypatch.setattr(OwnDisk, "begin", late)
+    with pytest.raises(MetadataConflict, match="taken out"):
+        await home.start()
+    assert await listed(home) == ([], [])
 
 
 async def test_a_bookie_that_nobody_keeps_in_the_list_stops_and_says_why(home: Home) -> None:

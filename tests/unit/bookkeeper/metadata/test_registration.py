@@ -16,7 +16,7 @@ from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.registration import StoreRegistration
 from tallystick.bookkeeper.metadata.store import Create, Creation, Delete, Znode
 from tallystick.bookkeeper.wire.values import BookieInfo
-from tallystick.errors import MetadataUncertain
+from tallystick.errors import MetadataConflict, MetadataUncertain
 
 INFO = BookieInfo.at("127.0.0.1", 3181)
 
@@ -170,7 +170,7 @@ async def test_a_bookie_that_was_taken_out_while_it_hung_is_not_registered_again
     driver = ClusterMetadata(store)
     await driver.init_cluster()
     await driver.write_cookie("b:1", b"cookie", None)
-    made = await driver.register("b:1", INFO)
+    made = await driver.register("b:1", INFO, joined=await driver.bookie_creation("b:1"))
     assert isinstance(made, StoreRegistration)
     await store.change(Delete("/ledgers/available/b:1"))
     await until(lambda: "/ledgers/available/b:1" in store._tree.nodes)
@@ -185,6 +185,25 @@ async def test_a_bookie_that_was_taken_out_while_it_hung_is_not_registered_again
     await made.loss.wait()
     assert "taken out" in str(made.failure)
     await store.close()
+    assert "/ledgers/available/b:1" not in store._tree.nodes
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("another_joined", [False, True])
+async def test_nor_is_one_that_was_taken_out_while_it_started(
+    store: Failing, replace: bool, another_joined: bool
+) -> None:
+    """A start that replays its journal takes its time, and nobody is registered meanwhile."""
+    driver = ClusterMetadata(store)
+    await driver.init_cluster()
+    await driver.write_cookie("b:1", b"cookie", None)
+    checked = await driver.read_cookie("b:1")
+    assert checked is not None and checked.creation is not None
+    await driver.delete_cookie("b:1", checked.version, is_down=True)
+    if another_joined:
+        await driver.write_cookie("b:1", b"cookie", None)
+    with pytest.raises(MetadataConflict, match="taken out"):
+        await driver.register("b:1", INFO, replace=replace, joined=checked.creation)
     assert "/ledgers/available/b:1" not in store._tree.nodes
 
 
