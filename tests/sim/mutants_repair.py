@@ -321,6 +321,13 @@ REPAIR_MUTANTS = (
         "            pass\n",
     ),
     _planted(
+        "what a bookie has that came back in the look before it is given up",
+        REPAIR + "give_up.py",
+        "        _, bookies = await self._read()  # to read a whole ledger takes its time\n",
+        "",
+        killer=GIVE_UP,
+    ),
+    _planted(
         "a bookie that came and went while ledgers were looked at is forgotten",
         "bookkeeper/metadata/registration.py",
         "            parts.append(Update(self._cookie, cookie.data, cookie.version))\n",

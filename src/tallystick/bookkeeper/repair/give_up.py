@@ -86,20 +86,24 @@ class GivingUp:
         if not await tree.lock(self._ledger, HOLDER):
             raise UsageError("another worker has this ledger in hand; see: tally autorecovery status")
         try:
-            versioned, bookies = await self._read()
-            loss = await self._loss(versioned.value, bookies)
-            self._require_shown(shown, loss, bookies)
+            versioned, loss = await self._look_again(shown)
             if not versioned.value.is_closed:
                 forfeit = Forfeit(loss.absent, self._lac)
                 password = versioned.value.password
                 await recover(self._context, self._placement, self._ledger, versioned, password, forfeit)
-                versioned, bookies = await self._read()
-                loss = await self._loss(versioned.value, bookies)
-                self._require_shown(shown, loss, bookies)
+                versioned, loss = await self._look_again(shown)
             await self._store(versioned, loss, who)
             return loss
         finally:
             await tree.unlock(self._ledger)
+
+    async def _look_again(self, shown: Loss) -> tuple[VersionedMetadata, Loss]:
+        """Raises UsageError if there is more to give up than was shown, or a bookie is back by now."""
+        versioned, bookies = await self._read()
+        loss = await self._loss(versioned.value, bookies)
+        _, bookies = await self._read()  # to read a whole ledger takes its time
+        self._require_shown(shown, loss, bookies)
+        return versioned, loss
 
     def _require_shown(self, shown: Loss, loss: Loss, bookies: RegisteredBookies) -> None:
         if back := [bookie for bookie in shown.absent if bookies.find(bookie) is not None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -170,6 +171,32 @@ async def test_nothing_is_given_up_once_a_bookie_is_back(cluster: RepairedCluste
     with pytest.raises(UsageError, match="is back"):
         await giving_up(cluster, ledger).give_up(loss, "op")
     assert (await cluster.metadata(ledger)).custom == {} and await cluster.tree.locks() == {}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_nor_once_one_came_back_while_the_ledger_was_looked_at_again(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch, is_open: bool
+) -> None:
+    """The look reads all of the ledger. What the bookie alone has was given up, and cut off, beside it."""
+    ledger = await cluster.written(10, close=not is_open, ensemble=2, ack_quorum=1)
+    damaged, gone = (await cluster.metadata(ledger)).ensemble
+    for entry in (3, 9):
+        del cluster.bookies[damaged].entries[ledger, entry]
+    await cluster.down(gone)
+    shown = await giving_up(cluster, ledger).look()
+    look = GivingUp._loss
+
+    async def takes_its_time(one: GivingUp, *args: Any) -> Loss:
+        loss = await look(one, *args)
+        await cluster.up(gone)
+        return loss
+
+    monkeypatch.setattr(GivingUp, "_loss", takes_its_time)
+    with pytest.raises(UsageError, match="is back"):
+        await giving_up(cluster, ledger).give_up(shown, "op")
+    reader = await cluster.client().open_ledger(ledger, recover=is_open)
+    assert reader.last_entry == 9
+    assert (await read_all(cluster.client(), ledger)) == (list(range(10)), [])
 
 
 async def test_no_more_is_given_up_than_was_shown(cluster: RepairedCluster) -> None:
