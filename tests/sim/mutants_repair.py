@@ -8,6 +8,7 @@ REPAIR = "bookkeeper/repair/"
 CORE = "tests/unit/bookkeeper/repair/test_auditor_core.py"
 WHOLE = "tests/unit/bookkeeper/repair/test_repair.py"
 FINDINGS = "tests/unit/bookkeeper/repair/test_findings.py"
+LOCKS = "tests/unit/bookkeeper/repair/test_lost_locks.py"
 AUDITOR = "tests/unit/bookkeeper/repair/test_auditor.py"
 AUDIT = "tests/unit/bookkeeper/repair/test_copy_audit.py"
 GIVE_UP = "tests/unit/bookkeeper/repair/test_give_up.py"
@@ -326,6 +327,13 @@ REPAIR_MUTANTS = (
         "        _, bookies = await self._read()  # to read a whole ledger takes its time\n",
         "",
         killer=GIVE_UP,
+    ),
+    _planted(
+        "who lost its lock names a bookie that may have dropped its copies",
+        REPAIR + "ledger_repair.py",
+        "        if not await self.holds():\n",
+        "        if False:\n",
+        killer=LOCKS,
     ),
     _planted(
         "a bookie that came and went while ledgers were looked at is forgotten",

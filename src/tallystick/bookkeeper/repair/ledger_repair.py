@@ -6,7 +6,7 @@ compare-and-set that puts a copy into the metadata comes after the copy was stor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger import changes
@@ -88,6 +88,7 @@ class LedgerRepair:
     ledger: LedgerId
     marked: tuple[BookieId, ...]
     tally: Tally
+    holds: Callable[[], Awaitable[bool]]  # whether the lock is still ours
     leaving: tuple[BookieId, ...] = ()  # registered ones that are to have nothing any more
     # Of these bookies only these entries are looked at, first and last of each run; all of others.
     runs: Mapping[BookieId, Sequence[tuple[EntryId, EntryId]]] = field(default_factory=dict)
@@ -186,6 +187,9 @@ class LedgerRepair:
         outcome = await self._transfer(copying, versioned, place, target, belief, own)
         if outcome is not None:
             return outcome
+        # Whose session ended while it hung has no lock any more: the target may have dropped its copies since.
+        if not await self.holds():
+            raise MetadataUnavailable("the lock of the ledger was lost while it was repaired", ledger=self.ledger)
         stored = await changes.replace_bookie(
             self.context.driver, self.ledger, versioned, lambda newest: shortfall.replaced(newest, place, target)
         )

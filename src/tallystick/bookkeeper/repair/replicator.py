@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.metadata.driver import Versioned
@@ -225,6 +226,7 @@ class Replicator:
             ledger,
             bookies,
             tally,
+            partial(self._tree.holds, ledger),
             leaving=leaving,
             runs=runs,
             misplaced=misplaced,

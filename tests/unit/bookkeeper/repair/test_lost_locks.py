@@ -1,0 +1,38 @@
+"""A replicator whose session ended while it hung: nobody keeps for it what it copied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from support.repaired import RepairedCluster
+from tallystick.bookkeeper.metadata.store import Delete
+from tallystick.bookkeeper.repair.copying import Copying
+
+
+async def test_who_lost_its_lock_while_it_hung_names_no_bookie(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bookie that got the copies may take the lock then, see that no metadata names it, and drop them
+    (``surplus.py``). It was named, and denied what it had dropped."""
+    ledger, dropped = await cluster.written(20), list[str]()
+    ensemble, require = (await cluster.metadata(ledger)).ensemble, Copying.require
+
+    async def hangs_behind(copying: Copying, bookie: str, entries: Sequence[int]) -> None:
+        await require(copying, bookie, entries)
+        if not dropped:
+            dropped.append(bookie)
+            for path in await cluster.tree.locks():
+                await cluster.driver.store.change(Delete(cluster.tree._lock_path(path)))
+            for entry in entries:
+                del cluster.bookies[bookie].entries[ledger, entry]
+
+    monkeypatch.setattr(Copying, "require", hangs_behind)
+    await cluster.down(ensemble[0])
+    cluster.repair(grace_s=0.0)
+    await asyncio.sleep(60)
+    assert dropped and "lock" in str(cluster.heard("ledger not repaired"))
+    assert ensemble[0] not in (await cluster.require_whole(ledger)).ensemble
+    assert await cluster.marks() == [] and await cluster.tree.locks() == {}
