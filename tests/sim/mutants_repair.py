@@ -75,7 +75,7 @@ REPAIR_MUTANTS = (
     _planted(
         "a bookie that alone may have an entry loses its place",
         REPAIR + "ledger_repair.py",
-        "        return Lost(tuple(shortfall.runs_of(sorted(read.missing))), bookie)\n",
+        "        return Lost(read.missing.all(), bookie)\n",
         "        return None\n",
     ),
     _planted(
@@ -144,8 +144,8 @@ REPAIR_MUTANTS = (
     _planted(
         "what a bookie says it lacks is passed over",
         REPAIR + "copy_check.py",
-        "and entry in listed else missing).append(entry)",
-        "else missing).append(entry)",
+        "if listed is None or entry not in listed]",
+        "if listed is None]",
         killer=AUDIT,
     ),
     _planted(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ from tallystick.bookkeeper.metadata.restored import RestoredTree
 from tallystick.bookkeeper.metadata.taken_out import TakenOut, TakenOutTree
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import shortfall
-from tallystick.bookkeeper.repair.copying import Copying, ReadResult
+from tallystick.bookkeeper.repair.copying import Copying, Unreadable
 from tallystick.bookkeeper.repair.give_up import GivingUp, Loss
 from tallystick.bookkeeper.repair.ledger_repair import Outcome
 from tallystick.bookkeeper.repair.replicator import Replicator
@@ -167,8 +167,9 @@ async def cluster_audit(uri: str, progress: Callable[[int], None]) -> ClusterAud
             named = {bookie: None for fragment in ledger.metadata.fragments for bookie in fragment.bookies}
             if gone := tuple(bookie for bookie in named if registered.find(bookie) is None):
                 findings.append(Finding(ledger.id, "names bookies that are not registered", gone))
-            if lost := runs_of_lost(lost_of(ledger.metadata.custom)):
-                findings.append(Finding(ledger.id, f"an operator gave up entries {shortfall.text_of(lost)}"))
+            if lost := lost_of(ledger.metadata.custom):
+                text = shortfall.text_of(runs_of_lost(lost))
+                findings.append(Finding(ledger.id, f"an operator gave up entries {text}"))
             if any(len(set(fragment.bookies)) < len(fragment.bookies) for fragment in ledger.metadata.fragments):
                 findings.append(Finding(ledger.id, "has two copies on one bookie"))
         if await driver.sync() != began:
@@ -192,19 +193,15 @@ async def explain(client: LedgerClient, ledger: LedgerId) -> list[PlaceReport]:
         if bookies.find(place.bookie) is None:
             state = "not registered"
         else:
-            result = ReadResult()
-            for entries in copying.batches(shortfall.stripe(value, place)):
+            result = Unreadable()
+            async for entries in copying.batches(shortfall.stripe(value, place)):
                 result.add(await copying.read(entries, lambda entry, bookie=place.bookie: [bookie]))  # type: ignore[misc]
             if result.missing:
-                state = f"lacks, or has damaged, {_runs(result.missing)}"
+                state = f"lacks, or has damaged, {shortfall.text_of(result.missing.all())}"
             elif result.unknown:
-                state = f"does not say whether it has {_runs(result.unknown)}"
+                state = f"does not say whether it has {shortfall.text_of(result.unknown.all())}"
         reports.append(PlaceReport(place.first, place.last, place.bookie, state))
     return reports
-
-
-def _runs(entries: Sequence[EntryId]) -> str:
-    return shortfall.text_of(shortfall.runs_of(sorted(entries)))
 
 
 async def repair_ledger(client: LedgerClient, ledger: LedgerId, *, open_grace_s: float) -> Outcome:

@@ -66,6 +66,14 @@ class Striping:
         cycles, rest = divmod(max(0, last - first + 1), self.ensemble_size)
         return cycles * self.write_quorum + sum(self.stores(slot, first + i) for i in range(rest))
 
+    def entry(self, slot: Slot, first: EntryId, index: int) -> EntryId:
+        """Return the entry of the slot's stripe that has so many of it before it from ``first`` on."""
+        cycles, rest = divmod(index, self.write_quorum)
+        entry = self.next(slot, first + cycles * self.ensemble_size)
+        for _ in range(rest):
+            entry = self.next(slot, entry + 1)
+        return entry
+
     def runs(self, slot: Slot, entries: Sequence[EntryId]) -> list[tuple[EntryId, EntryId]]:
         """Return entries of one stripe as runs (first, last) without a gap: one if they are in order and complete."""
         if not entries:

@@ -12,14 +12,16 @@ from collections.abc import Collection, Sequence
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.placement import Placement
+from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
-from tallystick.bookkeeper.metadata.findings import CopyFault, FaultKind
+from tallystick.bookkeeper.metadata.findings import MOST_RUNS, CopyFault, FaultKind
 from tallystick.bookkeeper.repair import shortfall
-from tallystick.bookkeeper.repair.copying import COMPARED_A_TURN, Copying
+from tallystick.bookkeeper.repair.copying import Copying
 from tallystick.bookkeeper.repair.ledger_repair import better_places
 from tallystick.bookkeeper.repair.settings import RepairSettings
-from tallystick.bookkeeper.repair.shortfall import Place
+from tallystick.bookkeeper.repair.shortfall import Place, Runs
 from tallystick.bookkeeper.wire.entry_list import EntryList
+from tallystick.bookkeeper.wire.lost_runs import lost_of, without_lost
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchLedger, TallyError
 from tallystick.runtime.pace import Pace
@@ -67,10 +69,9 @@ class CopyCheck:
                 by_bookie.setdefault(place.bookie, []).append(place)
         for bookie, places in by_bookie.items():
             missing, damaged = await self._look(ledger, metadata, copying, bookie, places, samples)
-            for kind, entries in ((FaultKind.MISSING, missing), (FaultKind.DAMAGED, damaged)):
-                if entries:
-                    runs = tuple(shortfall.runs_of(sorted(entries)))
-                    faults.append(CopyFault(kind, bookie, runs, now_ms))
+            for kind, runs in ((FaultKind.MISSING, missing), (FaultKind.DAMAGED, damaged)):
+                if runs:  # of very many the whole stripe is looked at
+                    faults.append(CopyFault(kind, bookie, () if runs.is_cut else runs.all(), now_ms))
         return faults
 
     async def _look(
@@ -81,40 +82,45 @@ class CopyCheck:
         bookie: BookieId,
         places: Sequence[Place],
         samples: int,
-    ) -> tuple[list[EntryId], list[EntryId]]:
+    ) -> tuple[Runs, Runs]:
         """Return the entries that a bookie says it lacks, and those of which it has a bad copy."""
         try:
             listed: EntryList | None = await self._context.bookies.entry_list(bookie, ledger)
         except NoSuchLedger:
             listed = None
         except TallyError:  # it has no lists, knows nothing now, or does not answer
-            return await self._read(metadata, copying, bookie, places), []
-        missing, damaged = list[EntryId](), list[EntryId]()
+            return await self._read(metadata, copying, bookie, places), Runs(MOST_RUNS)
+        missing, damaged = Runs(MOST_RUNS), Runs(MOST_RUNS)
         for place in places:
-            entries = shortfall.stripe(metadata, place)
-            there = list[EntryId]()
-            for at in range(0, len(entries), COMPARED_A_TURN):
-                for entry in entries[at : at + COMPARED_A_TURN]:
-                    (there if listed is not None and entry in listed else missing).append(entry)
+            for entries in shortfall.stripe(metadata, place):
+                missing.add([entry for entry in entries if listed is None or entry not in listed])
                 await asyncio.sleep(0)
-            if samples and there:
-                sample = sorted(self._context.random.sample(there, min(samples, len(there))))
+            if samples and listed is not None:
+                sample = [entry for entry in self._sample(metadata, place, samples) if entry in listed]
                 read = await copying.read(sample, lambda entry: [bookie])
                 await self._pace.spend(read.bytes)
-                damaged += read.missing
+                damaged.add(read.missing)
         return missing, damaged
+
+    def _sample(self, metadata: LedgerMetadata, place: Place, size: int) -> Sequence[EntryId]:
+        """Return so many entries of a place, ascending; those that were given up are left out."""
+        striping = Striping.of(metadata)
+        count = striping.count(place.slot, place.first, place.last)
+        indices = sorted(self._context.random.sample(range(count), min(size, count)))
+        entries = [striping.entry(place.slot, place.first, index) for index in indices]
+        return without_lost(entries, lost_of(metadata.custom))
 
     async def _read(
         self, metadata: LedgerMetadata, copying: Copying, bookie: BookieId, places: Sequence[Place]
-    ) -> list[EntryId]:
+    ) -> Runs:
         """Read all that is placed on a bookie. Returns the entries that it lacks, or has damaged; it is asked for no
         more once it does not say."""
-        missing = list[EntryId]()
+        missing = Runs(MOST_RUNS)
         for place in places:
-            for entries in copying.batches(shortfall.stripe(metadata, place)):
+            async for entries in copying.batches(shortfall.stripe(metadata, place)):
                 read = await copying.read(entries, lambda entry: [bookie])
                 await self._pace.spend(read.bytes)
-                missing += read.missing
+                missing.add(read.missing)
                 if read.unknown:
                     self.unknown += 1
                     return missing

@@ -7,13 +7,14 @@ encodes the entry anew). An answer that says "no such entry" is a no; none at al
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.identity import Belief
+from tallystick.bookkeeper.metadata.lost_entries import MOST_RUNS
 from tallystick.bookkeeper.repair.settings import RepairSettings
-from tallystick.bookkeeper.repair.shortfall import Sources
+from tallystick.bookkeeper.repair.shortfall import Runs, Sources
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest, master_key
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata, Slot
@@ -22,7 +23,6 @@ from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchLedger, T
 from tallystick.runtime.pace import Pace
 
 FIRST_ENTRIES = 4
-COMPARED_A_TURN = 4096  # entries: a millisecond
 TURN_BYTES = 1024 * 1024  # whose digests are checked in one turn of the loop: a few milliseconds
 
 
@@ -38,10 +38,16 @@ class ReadResult:
     def bytes(self) -> int:
         return sum(map(len, self.frames.values()))
 
-    def add(self, other: ReadResult) -> None:
-        """Count what is missing and unknown there, too; frames are left out."""
-        self.missing += other.missing
-        self.unknown += other.unknown
+
+class Unreadable:
+    """What reads did not give, as runs of entries: no more than can be told of."""
+
+    def __init__(self) -> None:
+        self.missing, self.unknown = Runs(MOST_RUNS), Runs(MOST_RUNS)
+
+    def add(self, read: ReadResult) -> None:
+        self.missing.add(read.missing)
+        self.unknown.add(read.unknown)
 
 
 class Copying:
@@ -62,15 +68,17 @@ class Copying:
         self._key = master_key(metadata.password)
         self._longest = 0  # of the entries that were read
 
-    def batches(self, entries: Sequence[EntryId]) -> Iterator[Sequence[EntryId]]:
-        """Yield the entries in parts that are copied together: so many that they fit if each is as long as the longest
-        that was read so far. Only few go first, when that is not known."""
-        at = 0
-        while at < len(entries):
-            fitting = self._settings.batch_bytes // self._longest if self._longest else FIRST_ENTRIES
-            count = max(1, min(self._settings.batch_entries, fitting))
-            yield entries[at : at + count]
-            at += count
+    async def batches(self, parts: Iterable[Sequence[EntryId]]) -> AsyncIterator[Sequence[EntryId]]:
+        """Yield the entries of these parts as they are copied together: so many that they fit if each is as long as the
+        longest that was read so far. Only few go first, when that is not known."""
+        for entries in parts:
+            at = 0
+            while at < len(entries):
+                fitting = self._settings.batch_bytes // self._longest if self._longest else FIRST_ENTRIES
+                count = max(1, min(self._settings.batch_entries, fitting))
+                yield entries[at : at + count]
+                at += count
+            await asyncio.sleep(0)  # also where many parts have nothing
 
     async def read(self, entries: Sequence[EntryId], sources: Sources) -> ReadResult:
         """Read each entry from one of its sources after the other, until one has a good copy."""
@@ -131,18 +139,18 @@ class Copying:
             raise BookieUnavailable("it does not have what it acknowledged", bookie=bookie)
         await self._pace.spend(stored.bytes)
 
-    async def require(self, bookie: BookieId, entries: Sequence[EntryId]) -> None:
+    async def require(self, bookie: BookieId, parts: Callable[[], Iterable[Sequence[EntryId]]]) -> None:
         """Raise BookieUnavailable unless a bookie has all of these: by its list, or by reads if it gives none."""
         has_all = True
         try:
             listed = await self._bookies.entry_list(bookie, self._ledger)
-            for at in range(0, len(entries), COMPARED_A_TURN):
-                has_all = has_all and all(entry in listed for entry in entries[at : at + COMPARED_A_TURN])
+            for entries in parts():
+                has_all = has_all and all(entry in listed for entry in entries)
                 await asyncio.sleep(0)
         except NoSuchLedger:
-            has_all = not entries
+            has_all = not any(map(len, parts()))
         except TallyError:  # it has no lists, knows nothing now, or does not answer
-            for batch in self.batches(entries):
+            async for batch in self.batches(parts()):
                 there = await self.read(batch, lambda entry: [bookie])
                 await self._pace.spend(there.bytes)
                 has_all = has_all and len(there.frames) == len(batch)

@@ -107,7 +107,7 @@ class _Filling:
         try:
             while entries := await self._missing(ledger, metadata, first):
                 first = entries[-1] + 1
-                for batch in copying.batches(entries):
+                async for batch in copying.batches([entries]):
                     frames = await self._replicas.fetch(copying, ledger, metadata, batch)
                     failed += [entry for entry in batch if entry not in frames]
                     if storing is not None:

@@ -150,8 +150,9 @@ class GivingUp:
 
         async def missing(first: EntryId, last: EntryId, *, most: int | None = None) -> list[EntryId]:
             lacking = list[EntryId]()
-            entries = without_lost(range(first, last + 1), lost_of(metadata.custom))
-            for batch in copying.batches(entries):
+            lost = lost_of(metadata.custom)
+            parts = (without_lost(part, lost) for part in shortfall.parts(first, last))
+            async for batch in copying.batches(parts):
                 lacking += _certain(await copying.read(batch, sources), self._ledger)
                 if most is not None and len(lacking) >= most:
                     break

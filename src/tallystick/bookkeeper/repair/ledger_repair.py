@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tallystick.bookkeeper.ledger import changes
 from tallystick.bookkeeper.ledger.changes import VersionedMetadata
@@ -17,8 +18,9 @@ from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.recover import recover
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.driver import RegisteredBookies
+from tallystick.bookkeeper.metadata.lost_entries import MOST_RUNS
 from tallystick.bookkeeper.repair import shortfall
-from tallystick.bookkeeper.repair.copying import Copying, ReadResult
+from tallystick.bookkeeper.repair.copying import Copying, Unreadable
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.repair.shortfall import Place
 from tallystick.bookkeeper.repair.steps import Check, Copy, Done, Wait, next_step
@@ -49,7 +51,7 @@ class Lost:
     """No bookie that can be asked has a good copy of these entries; every one of them said so. All else was made
     good."""
 
-    entries: tuple[tuple[EntryId, EntryId], ...]  # runs, first and last
+    entries: tuple[tuple[EntryId, EntryId], ...]  # runs, first and last: the first ones
     bookie: BookieId  # which alone may still have them, or the first of these
 
 
@@ -93,8 +95,9 @@ class LedgerRepair:
     # Of these bookies only these entries are looked at, first and last of each run; all of others.
     runs: Mapping[BookieId, Sequence[tuple[EntryId, EntryId]]] = field(default_factory=dict)
     misplaced: tuple[BookieId, ...] = ()  # whose copies are moved where others lie better
-    checked: list[Place] = field(default_factory=list)
-    lost: dict[Place, Lost] = field(default_factory=dict)  # what hinders the repair of these places, and of no other
+    checked: dict[Place, None] = field(default_factory=dict)
+    lost: dict[Place, BookieId] = field(default_factory=dict)  # of these places entries are lost, and of no other
+    lost_runs: list[tuple[EntryId, EntryId]] = field(default_factory=list)  # these, and no more than can be told of
 
     async def run(self, still_s: Mapping[int, float]) -> Outcome:
         """Take steps until nothing is left to do. ``still_s``: seconds by version of the metadata.
@@ -136,14 +139,14 @@ class LedgerRepair:
             else:
                 outcome = await self._recover(versioned, bookies)
             if isinstance(outcome, Lost) and isinstance(step, Copy | Check):
-                self.lost[step.place] = outcome
+                self.lost[step.place] = outcome.bookie
+                self.lost_runs += outcome.entries[: MOST_RUNS - len(self.lost_runs)]
             elif outcome is not None:
                 return self._all_lost() if self.lost else outcome
 
     def _all_lost(self) -> Lost:
         """Return what is lost in all places."""
-        losses = list(self.lost.values())
-        return Lost(joined([run for loss in losses for run in loss.entries]), losses[0].bookie)
+        return Lost(joined(self.lost_runs), next(iter(self.lost.values())))
 
     async def _read(self) -> tuple[VersionedMetadata, RegisteredBookies]:
         """Return the metadata and the bookies as of now. Raises NoSuchLedger, MetadataError."""
@@ -209,9 +212,9 @@ class LedgerRepair:
         belief: Belief,
         own: Sequence[BookieId],
     ) -> Outcome | None:
-        striping, unreadable = Striping.of(versioned.value), ReadResult()
-        stripe = shortfall.stripe(versioned.value, place)
-        for entries in copying.batches(stripe):
+        striping, unreadable = Striping.of(versioned.value), Unreadable()
+        stripe = partial(shortfall.stripe, versioned.value, place)
+        async for entries in copying.batches(stripe()):
             read = await copying.read(entries, lambda entry: [*shortfall.others(place, entry, striping), *own])
             unreadable.add(read)
             if unreadable.unknown:
@@ -220,17 +223,17 @@ class LedgerRepair:
                 await copying.write(target, belief, read.frames)
                 self.tally.entries += len(read.frames)
                 self.tally.bytes += read.bytes
-        if stripe and not unreadable.missing and not unreadable.unknown:
+        if place.first <= place.last and not unreadable.missing and not unreadable.unknown:
             # No metadata names the target yet: of what it lost meanwhile it is in no limbo, and would deny it.
             await copying.require(target, stripe)
         return _unreadable(unreadable, place.bookie)
 
     async def _check(self, versioned: VersionedMetadata, place: Place) -> Outcome | None:
         """Make good what a bookie that is there lacks of its place, or has damaged. Returns None to go on."""
-        striping, unreadable = Striping.of(versioned.value), ReadResult()
+        striping, unreadable = Striping.of(versioned.value), Unreadable()
         copying, belief = self._copying(versioned), Belief()
-        stripe = shortfall.within(shortfall.stripe(versioned.value, place), self.runs.get(place.bookie))
-        for entries in copying.batches(stripe):
+        runs, stripe = self.runs.get(place.bookie), shortfall.stripe(versioned.value, place)
+        async for entries in copying.batches(shortfall.within(part, runs) for part in stripe):
             there = await copying.read(entries, lambda entry: [place.bookie])
             if there.unknown:
                 raise BookieUnavailable("it did not say whether it has its entries", bookie=place.bookie)
@@ -240,11 +243,11 @@ class LedgerRepair:
                 if good.frames:
                     await copying.write(place.bookie, belief, good.frames)
                     self.tally.mended += len(good.frames)
-                    runs = shortfall.runs_of(sorted(good.frames))
-                    self.context.events.emit("replica mended", ledger=self.ledger, bookie=place.bookie, entries=runs)
+                    mended = shortfall.runs_of(sorted(good.frames))
+                    self.context.events.emit("replica mended", ledger=self.ledger, bookie=place.bookie, entries=mended)
         if outcome := _unreadable(unreadable, place.bookie):
             return outcome
-        self.checked.append(place)
+        self.checked[place] = None
         return None
 
     async def _recover(self, versioned: VersionedMetadata, bookies: RegisteredBookies) -> Outcome | None:
@@ -283,11 +286,11 @@ async def better_places(
     return found
 
 
-def _unreadable(read: ReadResult, bookie: BookieId) -> Outcome | None:
+def _unreadable(read: Unreadable, bookie: BookieId) -> Outcome | None:
     """Return what follows from entries without a good copy. What is unknown may be there: it is never lost."""
     if read.unknown:
-        runs = shortfall.text_of(shortfall.runs_of(sorted(read.unknown)))
+        runs = shortfall.text_of(read.unknown.all())
         return Deferred(f"bookies that have entries {runs} did not say so in time")
     if read.missing:
-        return Lost(tuple(shortfall.runs_of(sorted(read.missing))), bookie)
+        return Lost(read.missing.all(), bookie)
     return None

@@ -76,7 +76,7 @@ class _Mending:
             raise MetadataError("the metadata has no password: nobody knows the key that entries are stored with")
         self._own.identify(ledger, node.creation)
         copying, lacking = self._replicas.copying(ledger, metadata, READS), list[EntryId]()
-        for batch in copying.batches(self._own.damages.of(ledger)):
+        async for batch in copying.batches([self._own.damages.of(ledger)]):
             bad = await self._still_bad(ledger, metadata, batch)
             frames = await self._replicas.fetch(copying, ledger, metadata, bad) if bad else {}
             lacking += [entry for entry in bad if entry not in frames]

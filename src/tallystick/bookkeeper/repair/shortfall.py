@@ -7,14 +7,16 @@ that is not CLOSED have no end yet: their entries are nobody's to copy.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.wire.lost_runs import lost_of, without_lost
+from tallystick.bookkeeper.wire.lost_runs import joined, lost_of, without_lost
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, Fragment, LedgerMetadata, Slot
 
 SHOWN_RUNS = 8
+PART_ENTRIES = 1024  # ids of one part of a stripe: to look for them in a long list takes some milliseconds
 
 Sources = Callable[[EntryId], Sequence[BookieId]]  # whom to read an entry from, one after the other
 
@@ -50,10 +52,18 @@ def doubles(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> list[Pla
     return [place for place in places(metadata, bookies) if place.bookie in place.ensemble[: place.slot]]
 
 
-def stripe(metadata: LedgerMetadata, place: Place) -> Sequence[EntryId]:
-    """Return the entries of a place, without those that were given up."""
-    entries = Striping.of(metadata).stripe(place.slot, place.first, place.last)
-    return without_lost(entries, lost_of(metadata.custom))
+def stripe(metadata: LedgerMetadata, place: Place) -> Iterator[Sequence[EntryId]]:
+    """Yield the entries of a place, without those that were given up, in parts: of millions, each an object, nobody
+    has all at once."""
+    striping, lost = Striping.of(metadata), lost_of(metadata.custom)
+    for part in parts(place.first, place.last):
+        yield without_lost(striping.stripe(place.slot, part[0], part[-1]), lost)
+
+
+def parts(first: EntryId, last: EntryId) -> Iterator[range]:
+    """Yield the entries ``first`` … ``last`` in parts that one turn of the loop has time for."""
+    for at in range(first, last + 1, PART_ENTRIES):
+        yield range(at, min(at + PART_ENTRIES, last + 1))
 
 
 def within(entries: Sequence[EntryId], runs: Sequence[tuple[EntryId, EntryId]] | None) -> Sequence[EntryId]:
@@ -81,10 +91,36 @@ def runs_of(entries: Sequence[EntryId]) -> list[tuple[EntryId, EntryId]]:
     return runs
 
 
-def text_of(runs: Sequence[tuple[EntryId, EntryId]]) -> str:
+class Runs:
+    """Runs of the entries that are added: the first ``most``; ``is_cut``: there are more."""
+
+    def __init__(self, most: int) -> None:
+        self._runs, self._most = list[tuple[EntryId, EntryId]](), most
+        self.is_cut = False
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def add(self, entries: Iterable[EntryId]) -> None:
+        """Add some, which lie behind those of before as a rule."""
+        for first, last in runs_of(sorted(entries)):
+            if self._runs and self._runs[-1][1] == first - 1:
+                self._runs[-1] = (self._runs[-1][0], last)
+            elif len(self._runs) < self._most:
+                self._runs.append((first, last))
+            else:
+                self.is_cut = True
+                return
+
+    def all(self) -> tuple[tuple[EntryId, EntryId], ...]:
+        """Return them in order."""
+        return joined(self._runs)
+
+
+def text_of(runs: Iterable[tuple[EntryId, EntryId]]) -> str:
     """Return runs of entries as text, the first ones."""
-    shown = [f"{first}-{last}" if first < last else str(first) for first, last in runs[:SHOWN_RUNS]]
-    return ", ".join(shown) + (", …" if len(runs) > SHOWN_RUNS else "")
+    texts = [f"{first}-{last}" if first < last else str(first) for first, last in islice(runs, SHOWN_RUNS + 1)]
+    return ", ".join(texts[:SHOWN_RUNS]) + (", …" if len(texts) > SHOWN_RUNS else "")
 
 
 def names(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> list[BookieId]:

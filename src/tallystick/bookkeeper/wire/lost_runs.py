@@ -11,8 +11,10 @@ and one ends before the next begins. An original client does not know of it: it 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -89,9 +91,13 @@ def encode_lost(runs: Sequence[Run]) -> bytes:
     return " ".join(map(str, groups)).encode()
 
 
+_last = attrgetter("last")
+
+
 def next_lost(lost: Lost, entry: EntryId) -> Run | None:
     """Return the first lost run that ends at this entry or later, None if there is none."""
-    return next((run for group in lost if (run := group.next_run(entry)) is not None), None)
+    at = bisect_left(lost, entry, key=_last)
+    return lost[at].next_run(entry) if at < len(lost) else None
 
 
 def with_lost(metadata: LedgerMetadata, runs: Sequence[Run]) -> LedgerMetadata:
@@ -115,11 +121,11 @@ def joined(runs: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(disjoint)
 
 
-def runs_of_lost(lost: Lost) -> list[Run]:
-    """Return all lost runs, ascending."""
-    return [
-        (first, first + group.size - 1) for group in lost for first in range(group.first, group.last + 1, group.period)
-    ]
+def runs_of_lost(lost: Lost) -> Iterator[Run]:
+    """Yield all lost runs, ascending: a few groups stand for millions."""
+    for group in lost:
+        for first in range(group.first, group.last + 1, group.period):
+            yield first, first + group.size - 1
 
 
 def without_lost(entries: Sequence[EntryId], lost: Lost) -> Sequence[EntryId]:

@@ -31,6 +31,7 @@ def test_stripes_follow_from_the_write_sets(striping: Striping, slot: int, first
     expected = [entry for entry in range(first, last + 1) if slot in striping.slots(entry)]
     assert list(striping.stripe(slot, first, last)) == expected
     assert striping.count(slot, first, last) == len(expected)
+    assert [striping.entry(slot, first, index) for index in range(len(expected))] == expected
     assert striping.next(slot, first) == next(e for e in range(first, first + 10) if slot in striping.slots(e))
     assert striping.stores(slot, first) == (slot in striping.slots(first))
 

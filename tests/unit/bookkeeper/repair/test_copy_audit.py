@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -49,6 +50,24 @@ async def test_a_missing_entry_is_found_by_lists_alone(cluster: RepairedCluster,
     for entry in [entry for number, entry in cluster.bookies[second].entries if number == ledger]:
         del cluster.bookies[second].entries[ledger, entry]
     assert [fault[:2] for fault in await faults_of(cluster, ledger)] == [("missing", first), ("missing", second)]
+
+
+async def test_of_a_long_ledger_that_a_bookie_lacks_no_entry_is_an_object(cluster: RepairedCluster) -> None:
+    ledger = await cluster.written(40)
+    metadata, bookies = replace(await cluster.metadata(ledger), last_entry=200_000), await cluster.driver.bookies()
+    for bookie in cluster.bookies.values():
+        bookie.entries.clear()
+    check = CopyCheck(cluster.client().context, RepairSettings())
+    tracemalloc.start()
+    try:
+        faults = await check.faults(ledger, metadata, bookies)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(fault.kind.value, fault.bookie, fault.runs) for fault in faults] == [
+        ("missing", bookie, ()) for bookie in metadata.ensemble
+    ], "of so many runs the whole stripe is looked at"
+    assert most_bytes < 2_000_000
 
 
 async def test_a_bad_copy_is_found_by_samples(cluster: RepairedCluster) -> None:

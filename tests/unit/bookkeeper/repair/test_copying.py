@@ -16,7 +16,7 @@ async def test_so_many_as_fit_if_all_are_as_long_as_the_longest(cluster: Repaire
     metadata, context = await cluster.metadata(writer.id), client.context
     copying = Copying(context.bookies, writer.id, metadata, settings, Pace(context.clock, 0.0))
     counts, done = list[int](), list[int]()
-    for entries in copying.batches(range(100)):
+    async for entries in copying.batches([range(100)]):
         read = await copying.read(entries, lambda entry: metadata.ensemble)
         counts.append(len(entries))
         done += read.frames

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support.repaired import RepairedCluster
 from tallystick.bookkeeper.metadata.store import Create, Update
+from tallystick.bookkeeper.repair.ledger_repair import Repaired
+from tallystick.bookkeeper.repair.replicator import Replicator
+from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.bookkeeper.repair.shortfall import Place
+from tallystick.bookkeeper.wire import metadata as wire
+from tallystick.bookkeeper.wire.values import Fragment
 
 
 @pytest.mark.parametrize("settings", [{"bytes_per_s": 1000.0}, {"batch_entries": 1}])
@@ -18,6 +25,27 @@ async def test_a_limit_makes_it_slower_and_no_less_whole(cluster: RepairedCluste
     cluster.repair(grace_s=0.0, **settings)
     await asyncio.sleep(60)
     assert (await cluster.require_whole(ledger)).last_entry == 59
+
+
+async def test_what_was_looked_at_is_passed_over_without_comparing_it_with_all_else(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await cluster.written(40, write_quorum=3)
+    version, metadata = (await cluster.driver.read_ledger(ledger)).version, await cluster.metadata(ledger)
+    fragments = tuple(Fragment(entry, metadata.ensemble) for entry in range(40))
+    data = wire.encode(replace(metadata, fragments=fragments))
+    await cluster.store.change(Update(f"/ledgers/00/0000/L{ledger:04d}", data, version))
+    compared = 0
+
+    def equal(one: Place, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return isinstance(other, Place) and (one.first, one.slot) == (other.first, other.slot)
+
+    monkeypatch.setattr(Place, "__eq__", equal)
+    repaired = await Replicator(cluster.client(), "r", RepairSettings()).repair_now(ledger)
+    assert isinstance(repaired, Repaired)
+    assert compared <= 120 * 120, "in each step once with each of those that were looked at"
 
 
 async def test_what_the_metadata_has_damaged_hinders_no_other_ledger(cluster: RepairedCluster) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.repair import shortfall
 from tallystick.bookkeeper.repair.shortfall import Place
 from tallystick.bookkeeper.repair.steps import Check, Copy, Done, Recover, Wait, next_step
+from tallystick.bookkeeper.wire.lost_runs import LOST_KEY
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 
 OPEN = LedgerMetadata(3, 2, 2, (Fragment(0, ("a", "b", "c")), Fragment(10, ("a", "d", "c"))))
@@ -34,6 +36,25 @@ def test_the_others_are_those_of_the_write_set() -> None:
     place = shortfall.places(CLOSED, "b")[0]
     assert shortfall.others(place, 0, Striping(3, 2, 2)) == ["a"]
     assert shortfall.others(place, 1, Striping(3, 2, 2)) == ["c"]
+
+
+def test_of_millions_of_entries_a_part_is_had_at_once() -> None:
+    custom = MappingProxyType({LOST_KEY: b"100-50000:2/3"})
+    whole, given_up = CLOSED.closed(9_999_999, 100), replace(CLOSED.closed(9_999, 100), custom=custom)
+    place, short = shortfall.places(whole, "d")[0], shortfall.places(given_up, "d")[0]
+    parts = shortfall.stripe(whole, place)
+    assert iter(parts) is parts and 0 < len(next(parts)) <= shortfall.PART_ENTRIES
+    entries = [entry for part in shortfall.stripe(given_up, short) for entry in part]
+    assert entries == [
+        entry for entry in range(10, 10_000) if entry % 3 in (0, 1) and (entry < 100 or (entry - 100) % 3 > 1)
+    ]
+
+
+def test_runs_are_no_more_than_can_be_told_of() -> None:
+    runs = shortfall.Runs(3)
+    for entries in ([3, 1], [4, 5], [9], [0]):
+        runs.add(entries)
+    assert runs.all() == ((1, 1), (3, 5), (9, 9)) and runs.is_cut, "and it has forgotten one"
 
 
 def test_a_place_is_given_only_as_it_was_copied() -> None:

@@ -60,7 +60,7 @@ def test_what_contradicts_itself_is_refused(text: bytes) -> None:
 def test_what_was_given_up_before_stays() -> None:
     metadata = LedgerMetadata(1, 1, 1, (Fragment(0, ("b",)),), custom={"of": b"a user"})
     metadata = with_lost(with_lost(metadata, [(7, 8)]), [(3, 3), (9, 9)])
-    assert runs_of_lost(lost_of(metadata.custom)) == [(3, 3), (7, 9)] and metadata.custom["of"] == b"a user"
+    assert list(runs_of_lost(lost_of(metadata.custom))) == [(3, 3), (7, 9)] and metadata.custom["of"] == b"a user"
 
 
 def test_metadata_of_format_1_can_say_nothing_of_it() -> None:
