@@ -72,7 +72,9 @@ async def test_the_folders_of_other_marks_stay(cluster: Place) -> None:
         await marked.mark(ledger, ["b1"], 1)
     first = await marked.read_mark(1)
     assert first is not None and await marked.unmark(1, first.version)
-    assert sorted([ledger async for ledger in marked.marks()]) == [2, 1 << 40]
+    assert [ledger async for ledger in marked.marks()] == [2, 1 << 40]
+    for after, behind in ((1, [2, 1 << 40]), (2, [1 << 40]), (1 << 39, [1 << 40]), (1 << 40, [])):
+        assert [ledger async for ledger in marked.marks(after)] == behind
     for ledger in (2, 1 << 40):
         found = await marked.read_mark(ledger)
         assert found is not None and await marked.unmark(ledger, found.version)

@@ -108,19 +108,24 @@ class Underreplication:
                 await self._store.change(Delete(folder))
         return True
 
-    async def marks(self) -> AsyncIterator[LedgerId]:
-        """Yields the ids of marked ledgers; those that are marked or repaired meanwhile may be left out."""
-        async for ledger in self._below(self._marks, FOLDERS_DEEP):
+    async def marks(self, after: LedgerId = -1) -> AsyncIterator[LedgerId]:
+        """Yields the ids of marked ledgers behind this one, ascending; those that are marked or repaired meanwhile may
+        be left out."""
+        async for ledger in self._below(self._marks, f"{after + 1:016x}", FOLDERS_DEEP):
             yield ledger
 
-    async def _below(self, folder: str, depth: int) -> AsyncIterator[LedgerId]:
-        names = await self._store.children(folder) or []
+    async def _below(self, folder: str, first: str, depth: int) -> AsyncIterator[LedgerId]:
+        """``first``: the digits below this folder of the first id; of none all are taken."""
+        names = sorted(await self._store.children(folder) or [])
         if depth == 0:
             for found in filter(None, map(_MARK.fullmatch, names)):
                 yield int(found[1])
             return
         for name in filter(_FOLDER.fullmatch, names):
-            async for ledger in self._below(f"{folder}/{name}", depth - 1):
+            if name < first[:4]:
+                continue
+            rest = first[4:] if name == first[:4] else ""
+            async for ledger in self._below(f"{folder}/{name}", rest, depth - 1):
                 yield ledger
 
     def watch_marks(self, changed: Callable[[], None]) -> Watch:

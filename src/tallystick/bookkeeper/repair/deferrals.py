@@ -54,9 +54,13 @@ class Deferrals:
         waiting = self._ledgers.setdefault(ledger, _Deferral(None, until, until, self._retry_s))
         waiting.retry_at = until
 
-    def keep(self, marked: Collection[LedgerId]) -> None:
-        """Forget the ledgers that are marked no more."""
-        self._ledgers = {ledger: waiting for ledger, waiting in self._ledgers.items() if ledger in marked}
+    def keep(self, marked: Collection[LedgerId], after: LedgerId, upto: LedgerId) -> None:
+        """Forget the ledgers that are marked no more: of those behind ``after`` up to ``upto`` these are."""
+        self._ledgers = {
+            ledger: waiting
+            for ledger, waiting in self._ledgers.items()
+            if ledger in marked or not after < ledger <= upto
+        }
 
     def wake_at(self) -> float | None:
         """Returns when the first one is due, None if none waits."""

@@ -18,13 +18,13 @@ from tallystick.bookkeeper.repair.ledger_repair import Deferred, LedgerRepair, L
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.lost_runs import joined
 from tallystick.bookkeeper.wire.underreplication import Mark
-from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, EntryId, LedgerId
 from tallystick.errors import MetadataError, NoSuchLedger, TallyError, UsageError
 from tallystick.runtime.pace import Pace
 
 RETRY_S = 1.0  # after the metadata service did not answer
 LEAST_WAIT_S = 0.1  # between two rounds, unless something changed
-MOST_LOOKED_AT = 10_000  # marks of one round
+MOST_LOOKED_AT = 10_000  # marks of one round, and findings
 
 
 class Replicator:
@@ -42,6 +42,7 @@ class Replicator:
         self._deferrals = Deferrals(settings.retry_s, settings.max_retry_s)
         self._changed = asyncio.Event()
         self._is_enabled = False
+        self._after: LedgerId = -1  # the ledgers behind it are those of the next round
 
     @property
     def waiting(self) -> int:
@@ -78,13 +79,7 @@ class Replicator:
 
     async def _round(self) -> None:
         """Take in hand what is marked and due, in random order: so several workers seldom want the same."""
-        marked = list[LedgerId]()
-        async for ledger in self._tree.marks():
-            marked.append(ledger)
-            if len(marked) == MOST_LOOKED_AT:
-                break
-        marked = list(dict.fromkeys((*marked, *(await self._findings.ledgers())[:MOST_LOOKED_AT])))
-        self._deferrals.keep(dict.fromkeys(marked))
+        marked = await self._next_marked()
         due = [ledger for ledger in marked if self._deferrals.is_due(ledger, self._clock.now())]
         waiting = iter(self._random.sample(due, len(due)))
 
@@ -95,6 +90,21 @@ class Replicator:
                 await self._take(ledger)
 
         await asyncio.gather(*(work() for _ in range(min(self._settings.ledgers_at_once, len(due)))))
+
+    async def _next_marked(self) -> list[LedgerId]:
+        """Return the next ledgers that are marked, or have findings: those that wait keep none from its turn."""
+        marked, after = list[LedgerId](), self._after
+        async for ledger in self._tree.marks(after):
+            marked.append(ledger)
+            if len(marked) == MOST_LOOKED_AT:
+                break
+        findings = [ledger for ledger in await self._findings.ledgers() if ledger > after][:MOST_LOOKED_AT]
+        ends = [some[-1] for some in (marked, findings) if len(some) == MOST_LOOKED_AT]
+        upto = min(ends, default=MAX_ID)
+        ledgers = dict.fromkeys(ledger for ledger in (*marked, *findings) if ledger <= upto)
+        self._deferrals.keep(ledgers, after, upto)
+        self._after = upto if ends else -1
+        return list(ledgers)
 
     async def _take(self, ledger: LedgerId) -> None:
         """Repair one ledger, unless another worker has it in hand. What the metadata does not tell of it now, or has

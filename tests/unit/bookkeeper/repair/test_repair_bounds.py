@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from support.repaired import RepairedCluster
+from tallystick.bookkeeper.metadata.findings import CopyFault, FaultKind, FindingTree
 from tallystick.bookkeeper.metadata.store import Create, Update
+from tallystick.bookkeeper.repair import replicator
 from tallystick.bookkeeper.repair.ledger_repair import Repaired
 from tallystick.bookkeeper.repair.replicator import Replicator
 from tallystick.bookkeeper.repair.settings import RepairSettings
@@ -46,6 +48,24 @@ async def test_what_was_looked_at_is_passed_over_without_comparing_it_with_all_e
     repaired = await Replicator(cluster.client(), "r", RepairSettings()).repair_now(ledger)
     assert isinstance(repaired, Repaired)
     assert compared <= 120 * 120, "in each step once with each of those that were looked at"
+
+
+async def test_very_many_that_wait_keep_no_other_ledger_from_its_turn(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator, "MOST_LOOKED_AT", 2)
+    waiting = [await cluster.written(close=False) for _ in range(3)]
+    ledger, found = await cluster.written(), await cluster.written()
+    for each in waiting:  # what they lack is known when they are closed
+        await cluster.tree.mark(each, [(await cluster.metadata(each)).ensemble[0]], 1)
+    lost, lacks = (await cluster.metadata(ledger)).ensemble[0], (await cluster.metadata(found)).ensemble[1]
+    del cluster.bookies[lacks].entries[found, next(e for of, e in cluster.bookies[lacks].entries if of == found)]
+    await FindingTree(cluster.driver).note(found, [CopyFault(FaultKind.MISSING, lacks, (), 1)])
+    await cluster.tree.mark(ledger, [lost], 1)
+    cluster.repair(grace_s=3600.0)
+    await asyncio.sleep(60)
+    assert await cluster.marks() == waiting and await FindingTree(cluster.driver).ledgers() == []
+    await cluster.require_whole(found)
 
 
 async def test_what_the_metadata_has_damaged_hinders_no_other_ledger(cluster: RepairedCluster) -> None:
