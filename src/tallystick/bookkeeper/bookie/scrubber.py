@@ -33,6 +33,7 @@ SLICE_BYTES = 256 * 1024  # read at once, on a thread
 SAVE_EVERY_S = 60.0
 SHOW_EVERY_S = 3600.0
 _DIGESTS = 1024  # of ledgers, kept
+_PART = 128  # ledgers whose metadata is decoded in one turn: a slice may have thousands
 _LOOK_S = 3600.0  # between two looks whether a round is due: the clock of the wall may be set
 _SHOWN = 10
 
@@ -185,7 +186,9 @@ class Scrubber:
             nodes = await self._driver.read_ledgers(unread)
         except MetadataError:
             return
-        for ledger in unread:
+        for count, ledger in enumerate(unread, 1):
+            if not count % _PART:
+                await asyncio.sleep(0)
             self._digests[ledger] = None
             if (node := nodes.get(ledger)) is None or not self._storage.has_creation(ledger, node.creation):
                 continue

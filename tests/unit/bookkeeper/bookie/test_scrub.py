@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.damages import MOST, Damages
 from tallystick.bookkeeper.bookie.scrub import COVERED_S, EVERY_S, ScrubProgress
 from tallystick.bookkeeper.bookie.scrubber import Scrubber
+from tallystick.bookkeeper.metadata.store import Znode
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.runtime.pace import Pace
 
@@ -49,6 +51,23 @@ def test_damages_are_bounded() -> None:
     assert damages.of(1) == [MOST - 1] and damages.add(2, 0) and damages.ledgers() == [1, 2]
     damages.forget([1, 2, 3])
     assert len(damages) == 0 and damages.ledgers() == []
+
+
+async def test_the_metadata_of_thousands_of_ledgers_is_decoded_over_several_turns(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(ledgers: Collection[int]) -> dict[int, Znode]:
+        return {}
+
+    async with home.running() as bookie:
+        scrubber = scrubber_of(bookie)
+        monkeypatch.setattr(scrubber._driver, "read_ledgers", nothing)
+        learning = asyncio.ensure_future(scrubber._learn_digests(set(range(1000))))
+        turns = 0
+        while not learning.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 7
 
 
 async def with_logs(home: Home, count: int = 4) -> None:
