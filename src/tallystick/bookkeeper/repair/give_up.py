@@ -183,7 +183,7 @@ class GivingUp:
                     listed = await self._context.bookies.entry_list(bookie, self._ledger)
                 except NoSuchLedger:
                     continue
-                top = max(top, *(last for _, last in listed.runs()), NO_ENTRY)
+                top = max(top, listed.last)
         self._lac, digest = NO_ENTRY, Digest.of(metadata.digest_type, metadata.password)
         for entry in range(top, first - 1, -1):
             read = await copying.read([entry], sources)

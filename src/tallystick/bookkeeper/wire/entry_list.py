@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tallystick.bookkeeper.wire.values import MAX_ID, EntryId
+from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId
 from tallystick.codec.frames import Buffer
 from tallystick.errors import LocalProtocolError, RemoteProtocolError
 
@@ -95,6 +95,14 @@ class EntryList:
     @property
     def groups(self) -> Iterator[Group]:
         return map(Group._make, _GROUP.iter_unpack(memoryview(self._data)[_HEADER.size :]))
+
+    @property
+    def last(self) -> EntryId:
+        """The last entry, NO_ENTRY of none."""
+        if not self._count:
+            return NO_ENTRY
+        group = self._group(self._count - 1)
+        return group.last + group.size - 1
 
     def runs(self) -> Iterator[tuple[EntryId, EntryId]]:
         """Yield the runs of entries (first, last), ascending; those that touch each other as one."""

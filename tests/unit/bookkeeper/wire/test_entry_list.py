@@ -32,6 +32,7 @@ def runs_of(entries: set[int]) -> list[tuple[int, int]]:
 def test_a_list_says_which_entries_there_are(entries: set[int]) -> None:
     listed = EntryList.decode(encode_runs(runs_of(entries)))
     assert list(listed.runs()) == runs_of(entries)
+    assert listed.last == max(entries, default=-1)
     assert listed.count == len(entries)
     assert [entry for entry in range(70) if entry in listed] == sorted(entries)
 
