@@ -80,6 +80,11 @@ def _size(random: Random, most: int = 80) -> int:
     return random.choice((0, 4, 10, 60)) if random.random() < 0.7 else random.randrange(most)
 
 
+def _count(random: Random, most: int) -> int:
+    """How many parts a run has: a few, and now and then more than a byte can count."""
+    return random.randrange(most) if random.random() < 0.97 else random.randrange(257, 300)
+
+
 def _damaged(random: Random, stream: bytes, starts: Sequence[int]) -> bytes:
     """The same bytes, often with a lie in them, mostly in a length."""
     changed, kind = bytearray(stream), random.randrange(8)
@@ -121,7 +126,7 @@ _OWNED = (bytes, bytearray)
 
 def _adds(random: Random) -> list[bytes]:
     parts, size, key = [], 32 + _size(random), random.randbytes(20)
-    for number in range(random.randrange(12)):
+    for number in range(_count(random, 12)):
         if random.random() < 0.15:
             size, key = random.randrange(30, _MOST), random.randbytes(20)
         word = frames.PLAIN_ADD if random.random() < 0.95 else random.choice((0x02020000, 0x02010006, 0x03010000))
@@ -131,15 +136,20 @@ def _adds(random: Random) -> list[bytes]:
 
 
 def _scan_adds(random: Random) -> None:
-    compare("scan_adds", *_placed(random, _adds(random), _ANY), random.choice((_MOST, 100, 0, -1, 1 << 40)))
+    parts = _adds(random)
+    size = len(random.choice(parts)) - 4 if parts else 0
+    compare("scan_adds", *_placed(random, parts, _ANY), random.choice((_MOST, size, size - 1, 0, -1, 1 << 40)))
 
 
 def _scan_uniform_adds(random: Random) -> None:
-    compare("scan_uniform_adds", *_placed(random, _adds(random), _OWNED), random.choice((_MOST, 100, 0, 1 << 40)))
+    parts = _adds(random)
+    size = len(parts[0]) - 4 if parts else 0
+    most = random.choice((_MOST, size, size - 1, 0, 1 << 40))
+    compare("scan_uniform_adds", *_placed(random, parts, _OWNED), most)
 
 
 def _ack_adds(random: Random) -> None:
-    count = random.randrange(6)
+    count = _count(random, 6)
     ledgers, entries = [_ledger(random) for _ in range(count)], [_id(random) for _ in range(count)]
     if count and random.random() < 0.1:
         random.choice((ledgers, entries))[-1] = 1 << 63
@@ -152,17 +162,17 @@ def _ack(random: Random) -> bytes:
 
 
 def _scan_acks(random: Random) -> None:
-    compare("scan_acks", *_placed(random, [_ack(random) for _ in range(random.randrange(8))], _ANY), _LEDGER)
+    compare("scan_acks", *_placed(random, [_ack(random) for _ in range(_count(random, 8))], _ANY), _LEDGER)
 
 
 def _encode_adds(random: Random) -> None:
     kind = random.choice((DigestType.CRC32C, DigestType.CRC32C, *DigestType))
     known = digests.Digest.of(kind, b"pw")
     compute = REFERENCES["crc32c_digest"] if kind is DigestType.CRC32C else known.compute
-    payloads = [random.choice(_ANY)(random.randbytes(_size(random, 2000))) for _ in range(random.randrange(6))]
+    payloads = [random.choice(_ANY)(random.randbytes(_size(random, 2000))) for _ in range(_count(random, 6))]
     size = known.size if random.random() < 0.97 else random.choice((0, 4, 8, 20, 21))
     length = random.choice((0, 1000, (1 << 63) - 100, -(1 << 63)))
-    flags = random.choice((0, 6, 0x8000, 0xFFFF, 1 << 32, -1) if payloads else (0, 6))
+    flags = random.choice((0, 6, 0x8000, 0xFFFF, 0xFFFF_FFFF, 1 << 32, -1) if payloads else (0, 6))
     key = random.randbytes(random.choice((20, 20, 20, 0, 80)))
     named = {} if random.random() < 0.3 else {"flags": flags}
     first = random.choice((0, 7, (1 << 63) - 3, -5))
@@ -171,7 +181,7 @@ def _encode_adds(random: Random) -> None:
 
 def _scan_read_requests(random: Random) -> None:
     entry, parts = 0, []
-    for _ in range(random.randrange(10)):
+    for _ in range(_count(random, 10)):
         entry = entry + random.randrange(1, 3) if random.random() < 0.8 else _id(random)
         word = reads.PLAIN_READ if random.random() < 0.95 else 0x02020001
         parts.append(struct.pack(">IIqq", 20, word, _ledger(random), min(entry, (1 << 63) - 1)))
@@ -179,7 +189,7 @@ def _scan_read_requests(random: Random) -> None:
 
 
 def _encode_reads(random: Random) -> None:
-    ids = [_id(random) for _ in range(random.randrange(6))]
+    ids = [_id(random) for _ in range(_count(random, 6))]
     if ids and random.random() < 0.1:
         ids[-1] = 1 << 63
         kinds: Sequence[Callable[[list[int]], Any]] = (list, tuple)
@@ -189,17 +199,21 @@ def _encode_reads(random: Random) -> None:
 
 
 def _response(random: Random, body: bytes) -> bytes:
-    code, word = (0, reads.PLAIN_READ) if random.random() < 0.95 else (13, frames.PLAIN_ADD)
+    code = 0 if random.random() < 0.95 else 13
+    word = reads.PLAIN_READ if random.random() < 0.95 else frames.PLAIN_ADD
     return struct.pack(">IIiqq", 24 + len(body), word, code, _ledger(random), _id(random)) + body
 
 
-def _bodies(random: Random) -> list[bytes]:
+def _bodies(random: Random, before: int) -> list[bytes]:
+    """``before``: the bytes that are added to each, which with them are sometimes about as many as are copied."""
     size, alike = _size(random), random.random() < 0.6
-    return [random.randbytes(size if alike else _size(random)) for _ in range(random.randrange(9))]
+    if random.random() < 0.05:
+        size, alike = 8 * 1024 - before + random.choice((-1, 0, 1)), True
+    return [random.randbytes(size if alike else _size(random)) for _ in range(_count(random, 9))]
 
 
 def _scan_reads(random: Random) -> None:
-    parts = [_response(random, body) for body in _bodies(random)]
+    parts = [_response(random, body) for body in _bodies(random, reads.READ_PREFIX)]
     if random.random() < 0.1:  # no place for an entry's id, so often that they look alike
         size = random.randrange(16, 24)
         parts = [(size.to_bytes(4, "big") + _response(random, b"")[4:])[: 4 + size]] * random.randrange(1, 9)
@@ -207,18 +221,23 @@ def _scan_reads(random: Random) -> None:
 
 
 def _response_entries(random: Random) -> None:
-    data = _stream(random, [_response(random, body) for body in _bodies(random)])
+    data = _stream(random, [_response(random, body) for body in _bodies(random, reads.READ_PREFIX)])
     if len(data) < 4 or int.from_bytes(data[:4], "big") >= reads.READ_PREFIX - 4:  # they are our own
         compare("response_entries", data, random.choice((0, 1, 2, 4, 5, 8)))
 
 
 def _entries(random: Random, kind: DigestType, password: bytes) -> list[bytes]:
     entries, known = [], digests.Digest.of(kind, password)
-    for number, body in enumerate(_bodies(random)):
+    for number, body in enumerate(_bodies(random, 32 + known.size)):
         entry = number if random.random() < 0.95 else _id(random)
         header = digests.EntryHeader(_ledger(random), entry, _id(random), _id(random))
         data = known.encode(header, body)
-        entries.append(data if random.random() < 0.9 else _damaged(random, data, [0, 28, 32]))
+        if random.random() < 0.1:
+            data = _damaged(random, data, [0, 28, 32])
+        elif random.random() < 0.05:
+            place = random.randrange(len(data))
+            data = data[:place] + bytes([data[place] ^ 1 << random.randrange(8)]) + data[place + 1 :]
+        entries.append(data)
     return entries
 
 
@@ -230,14 +249,15 @@ def _open_entries(random: Random) -> None:
     if len({*map(len, entries)}) == 1 and random.random() < 0.6:
         gap = random.choice((0, 4, 28))
         data = b"".join(random.randbytes(gap) + entry for entry in entries)
-        if len(entries) > 1 and random.random() < 0.05:
+        if len(entries) > 1 and random.random() < 0.1:
             data = data[:-1]
         entries = reads.EvenEntries(memoryview(data), len(entries[0]), gap)
         if random.random() < 0.3 and len(entries):
             entries = reads.SpreadEntries(0, [(range(len(entries)), entries)])
     else:
         entries = random.choice((list, tuple))(random.choice(_ANY)(entry) for entry in entries)
-    compare("open_entries", entries, _LEDGER, random.choice((0, 0, 0, 1, -1)), compute, known.size)
+    size = known.size if random.random() < 0.97 else random.choice((0, 4, 8, 20))
+    compare("open_entries", entries, _LEDGER, random.choice((0, 0, 0, 1, -1)), compute, size)
 
 
 def _record(random: Random, physical: int, body: bytes, topic: bytes, properties: bytes, flags: int) -> bytes:
@@ -255,22 +275,52 @@ def _record(random: Random, physical: int, body: bytes, topic: bytes, properties
 def _records(random: Random, base: int) -> bytes:
     parts, offset, unlike = list[bytes](), base, random.random() < 0.5
     body, topic, properties, flags = random.randbytes(_size(random)), b"orders", b"KEYS\x01a\x02", 0
-    for _ in range(random.randrange(25)):
+    for _ in range(_count(random, 25)):
         if unlike and random.random() < 0.2:
-            body, topic = random.randbytes(_size(random)), random.choice((b"orders", b"", b"t" * 127, b"t" * 300))
+            topics = (b"orders", b"others", b"", b"t" * 127, b"t" * 300)
+            body, topic = random.randbytes(_size(random)), random.choice(topics)
             properties, flags = random.randbytes(_size(random)), random.choice((0, 1, 8, 16, 32, 48))
+            if random.random() < 0.1:  # as short as one can be
+                body, topic, properties, flags = b"", b"", b"", 0
         parts.append(_record(random, min(offset, (1 << 63) - 1), body, topic, properties, flags))
         offset += len(parts[-1])
+    if parts and random.random() < 0.2:
+        _lie_in_one(random, parts)
     if random.random() < 0.3:
         rest = random.choice((0, 4, 8, 100))
-        parts.append((rest.to_bytes(4, "big") + random.choice((records.BLANK, 0)).to_bytes(4, "big"))[:rest])
-        parts[-1] += bytes(max(0, rest - 8))
+        size, magic = random.choice((rest, rest, 0)), random.choice((records.BLANK, 0))
+        parts.append((size.to_bytes(4, "big") + magic.to_bytes(4, "big") + bytes(100))[:rest])
     elif parts and random.random() < 0.1:  # the last one ends where its hosts would
         size, offset = random.randrange(91, 113), offset - len(parts[-1])
         parts[-1] = (size.to_bytes(4, "big") + _record(random, min(offset, 1 << 62), b"", b"", b"", 48)[4:])[:size]
     starts = [sum(map(len, parts[:number])) for number in range(len(parts))]
     topics_at = [start + 88 + len(body) for start in starts]  # of records like the last one
     return _damaged(random, b"".join(parts), [*starts, *topics_at[-1:]] if random.random() < 0.7 else topics_at[-1:])
+
+
+def _alike_records(random: Random, base: int) -> bytes:
+    """As many as are read by columns, of one size, and perhaps one of them is another one than its size says."""
+    body, topic, properties = _size(random), random.choice((b"orders", b"")), _size(random)
+    parts = list[bytes]()
+    for number in range(random.randrange(15, 20)):
+        offset = min(base + number * (len(parts[0]) if parts else 0), (1 << 63) - 1)
+        contents = random.randbytes(body), topic, random.randbytes(properties)
+        parts.append(_record(random, offset, *contents, random.choice((0, 1, 8))))
+    if random.random() < 0.7:
+        _lie_in_one(random, parts)
+    return b"".join(parts) + random.randbytes(random.choice((0, 0, 50)))
+
+
+def _lie_in_one(random: Random, parts: list[bytes]) -> None:
+    """Turn one bit of what readers rely on: size, kind, place, hosts, sizes of the parts; or of the contents."""
+    which = random.randrange(len(parts))
+    changed = bytearray(parts[which])
+    body_size = int.from_bytes(changed[84:88], "big")
+    places = range(8), range(28, 40), range(84, 88), range(88, 92), range(88 + body_size, 100 + body_size)
+    at = random.choice(random.choice(places))
+    if at < len(changed):
+        changed[at] ^= 1 << random.randrange(8)
+        parts[which] = bytes(changed)
 
 
 def _scan_records(random: Random) -> None:
@@ -282,7 +332,8 @@ def _scan_records(random: Random) -> None:
 
 def _scan_uniform_records(random: Random) -> None:
     base = random.choice((0, 1 << 30, (1 << 63) - 300))
-    compare("scan_uniform_records", _records(random, base), base)
+    make = _alike_records if random.random() < 0.5 else _records
+    compare("scan_uniform_records", make(random, base), base)
 
 
 def _crc32c_digest(random: Random) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random as chance
 import subprocess
 import sys
 from random import Random
@@ -31,6 +32,17 @@ def test_each_function_with_a_twin_is_compared() -> None:
 @given(random=st.randoms(use_true_random=False))
 def test_both_do_the_same_with_any_bytes(name: str, random: Random) -> None:
     COMPARISONS[name](random)
+
+
+@needs_compiled
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_both_do_the_same_in_thousands_of_rounds(name: str) -> None:
+    """Some faults show in one round of hundreds, of which hypothesis makes one hundred."""
+    seed = chance.randrange(1 << 32)
+    print("seed", seed)
+    random = Random(seed)
+    for _ in range(2000):
+        COMPARISONS[name](random)
 
 
 @needs_compiled
