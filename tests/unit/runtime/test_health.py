@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 
 from support.bookies import Home, adds, read, talking
+from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.runtime import health
 from tallystick.runtime.health import MAX_VISITS, PIECE_SAMPLES, WRITES_EACH_TURN, HealthPages, serve_health
@@ -194,6 +195,7 @@ class Visitor(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.given: list[object] = []
+        self.is_aborted = False
 
     def write(self, data: object) -> None:
         self.given.append(data)
@@ -203,7 +205,8 @@ class Visitor(asyncio.Transport):
 
     def close(self) -> None: ...
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        self.is_aborted = True
 
 
 class Port:
@@ -238,3 +241,27 @@ async def test_a_crowd_that_asks_for_long_pages_has_them_over_many_turns_and_one
         assert sum(map(bool, given)) - before <= 2 * WRITES_EACH_TURN
     assert all(given), "each has a response"
     assert made == 1 and len({id(visitor.given[-1]) for visitor in visitors}) == 1
+
+
+async def test_long_pages_are_made_anew_once_a_second_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def page(name: str) -> Callable[[], int]:
+        return lambda: made.append(name) or made.count(name)  # type: ignore[func-returns-value]
+
+    pages = HealthPages(CollectorRegistry(), dict, {"/a": page("a"), "/b": page("b")})
+    for _ in range(2):  # within the second one does not have the other made anew
+        assert [(await pages.page("GET", path))[2] for path in ("/a", "/b")] == [b"1\n", b"1\n"]
+    assert made == ["a", "b"]
+    now = asyncio.get_running_loop().time()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now + health.KEEP_S + 1.0)
+    assert (await pages.page("GET", "/a"))[2] == b"2\n"
+
+
+async def test_who_takes_nothing_of_a_page_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_TAKE_WAIT_S", 0.0)
+    port = Port()
+    await serve_health(cast(Any, port), "127.0.0.1", 0, HealthPages(CollectorRegistry(), lambda: {"healthy": True}))
+    visitor = port.visit(b"GET /health HTTP/1.1\r\n\r\n")
+    await until(lambda: visitor.is_aborted)
+    assert visitor.given

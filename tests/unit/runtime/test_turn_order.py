@@ -333,3 +333,11 @@ def test_what_peers_have_comes_one_of_each_in_turn_and_in_order_of_each() -> Non
     queues.put("a0", "a", "a0.5")
     queues.clear()
     assert not queues and not len(queues)
+
+
+def test_one_that_is_gone_waits_no_more_whatever_its_host_is_called_by_then() -> None:
+    order: TurnOrderCore[str] = TurnOrderCore()
+    for peer in ("a", "b"):
+        order.add(peer, "unknown")
+    order.discard("a", "127.0.0.1")
+    assert popped(order) == ["b"]

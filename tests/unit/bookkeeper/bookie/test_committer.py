@@ -437,3 +437,14 @@ async def test_very_many_connections_that_waited_for_room_go_on_over_many_turns_
     assert resumed() == 4, "there is no room again"
     desk.committer.press(False)
     await until(lambda: resumed() == 9)
+
+
+async def test_the_next_crowd_is_answered_as_the_first(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DELIVER_EACH_TURN", 4)
+    for _ in range(2):
+        for connection in (crowd := [Connection() for _ in range(9)]):
+            await desk.hold(connection, b"one")
+        desk.paper.finish()
+        desk.paper.finish()
+        await asyncio.wait_for(desk.committer.idle.wait(), 20)
+        assert all(connection.got for connection in crowd)

@@ -9,6 +9,7 @@ import pytest
 
 from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
 from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.broker.sendback import whole_topic
 from tallystick.rocketmq.ha.acks import Settled
 from tallystick.rocketmq.wire.headers import SendBackHeader
 from tallystick.rocketmq.wire.message_ids import decode_message_id
@@ -134,3 +135,21 @@ async def test_what_cannot_be_given_back(tmp_path: Path) -> None:
         assert topics.get("%RETRY%Never") is None
         topics.put(TopicConfig("%RETRY%Shut", 1, 1, Perm.READ))
         assert (await give_back(peer, offset, "Shut")).code == ResponseCode.NO_PERMISSION
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "whole"),
+    [
+        ("G", "T", "T"),
+        ("G", "other%T", "other%T"),
+        ("ns%G", "T", "ns%T"),
+        ("ns%G", "ns%T", "ns%T"),
+        ("ns%G", "other%T", "ns%other%T"),
+        ("ns%G", "%RETRY%ns%G", "%RETRY%ns%G"),
+        ("%RETRY%ns%G", "T", "ns%T"),
+        ("%RETRY%G", "T", "T"),
+        ("%G", "T", "T"),
+    ],
+)
+def test_a_topic_is_in_the_namespace_of_the_group_that_names_it(group: str, topic: str, whole: str) -> None:
+    assert whole_topic(group, topic) == whole

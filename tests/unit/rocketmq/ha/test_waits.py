@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from support.clocks import ManualClock
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.ha.settings import HaSettings
@@ -47,3 +49,31 @@ async def test_who_gives_up_or_closes_tells_all_of_them_at_once_and_each_once() 
         await asyncio.sleep(0)
         assert bench.told_tickets == bench.tickets
         bench.waits.close()
+
+
+async def test_after_all_gave_up_the_next_ones_are_told() -> None:
+    bench = Bench()
+    bench.waits.flushed(WAITS)
+    bench.waits.give_up()
+    ticket = bench.waits.appended(WAITS + 1, flush=True, replicas=False).ticket
+    bench.waits.flushed(WAITS + 1)
+    assert bench.told_tickets == [*bench.tickets, ticket]
+    bench.waits.close()
+
+
+async def test_a_fault_in_telling_some_leaves_the_others_their_turn() -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    bench, calls = Bench(), list[int]()
+
+    def settled(settles: list[Settle]) -> None:
+        calls.append(len(settles))
+        if len(calls) == 1:
+            raise ZeroDivisionError("a bug")
+
+    bench.waits._settled = settled
+    with pytest.raises(ZeroDivisionError):
+        bench.waits.flushed(WAITS)
+    for _ in range(WAITS):
+        await asyncio.sleep(0)
+    assert sum(calls) == WAITS
+    bench.waits.close()

@@ -116,7 +116,9 @@ async def test_closing_while_connecting_leaves_nothing_behind(bench: Bench) -> N
     client = RemotingClient(machine(network=BlackHole()), RemotingSettings())
     asked = asyncio.ensure_future(client.ask(bench.address, request(10), 5))
     await asyncio.sleep(0)
+    began_at = asyncio.get_running_loop().time()
     await client.close()
+    assert asyncio.get_running_loop().time() == began_at, "it waited for nothing"
     with pytest.raises(Unavailable):
         await asked
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -309,6 +310,9 @@ class SlowLink:
     def flush(self) -> None:
         self._bench.clock.time += 0.001
         self._bench.written[-1].append(self.number)
+        if self.number in self._bench.ends:
+            self.alive = False
+            self._bench.outbox.closed(cast("Link", self))
         if self.number in self._bench.faults:
             raise ZeroDivisionError
 
@@ -321,6 +325,7 @@ class Crowd:
 
     def __init__(self) -> None:
         self.clock, self.written, self.faults = ManualClock(), list[list[int]](), set[int]()
+        self.ends = set[int]()  # that end as they are written to
         self.outbox = Outbox(self.clock)
 
     def put(self, number: int, host: str) -> Link:
@@ -380,3 +385,48 @@ async def test_a_fault_in_one_leaves_the_others_their_turn() -> None:
     links = [crowd.put(number, "127.0.0.1") for number in range(20)]
     assert sorted(await crowd.rest()) == list(range(20))
     assert [number for number, link in enumerate(links) if not link.alive] == [2, 11]
+
+
+async def test_a_host_that_asks_on_and_on_keeps_nobody_waiting_who_came_before() -> None:
+    crowd = Crowd()
+    for number in range(20):
+        crowd.put(number, "127.0.0.1")
+    for number in (101, 102, 103):
+        crowd.put(number, f"127.0.0.{number}")
+    assert max(await crowd.turn()) < 20
+    for number in range(20, 40):
+        crowd.put(number, "127.0.0.1")
+    assert {101, 102, 103} <= {*await crowd.turn()}
+    assert len(await crowd.rest()) == 43 - len(crowd.written[0]) - len(crowd.written[1])
+
+
+async def test_nothing_is_held_of_a_link_that_ends_as_it_is_written_to() -> None:
+    crowd = Crowd()
+    crowd.ends |= {3, 15}
+    ended = {number: weakref.ref(crowd.put(number, "127.0.0.1")) for number in range(20) if number != 19}
+    crowd.put(19, "127.0.0.1")
+    assert await crowd.rest() == list(range(20))
+    assert [number for number in crowd.ends if ended[number]() is not None] == []
+
+
+async def test_of_a_link_that_ended_while_it_waited_nothing_is_held(link: Link) -> None:
+    around = replace(link._around, outbox=Outbox(ManualClock()), memory=None)
+    waiting = Link(around)
+    waiting.connection_made(Transport())
+    around.outbox._wait([waiting])
+    waiting.connection_lost(None)
+    assert not around.outbox._waiting
+    around.outbox._wait([waiting])
+    assert not around.outbox._waiting, "it has ended"
+
+
+async def test_only_a_client_ends_a_connection_whose_peer_says_no_more_at_once(link: Link) -> None:
+    """A server's peer gets the responses that are on their way."""
+    ended: list[str] = []
+    for reads_on in (False, True):
+        around = replace(link._around, reads_on=reads_on, closed=lambda link, reason: ended.append(reason), memory=None)
+        one, transport = Link(around), Transport()
+        transport.abort = lambda: None  # type: ignore[method-assign]
+        one.connection_made(transport)
+        assert one.eof_received() is None and one.alive is not reads_on  # type: ignore[func-returns-value]
+    assert ended == ["the peer closed the connection"]

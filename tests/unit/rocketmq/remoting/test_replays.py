@@ -78,3 +78,35 @@ def test_n13_a_number_far_behind_the_newest_does_not_count() -> None:
     first, *_, newest = (numbered.next(10, NOW) for _ in range(WIDTH + 1))
     assert served.refusal("ann", newest, 10, NOW) is None
     assert served.refusal("ann", first, 10, NOW)
+
+
+@pytest.mark.rule("N13")
+def test_n13_the_connection_that_was_quiet_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "MOST_CONNECTIONS", 2)
+    served, oldest, quiet = Replays(), Numbered(1), Numbered(2)
+    for numbered in (oldest, quiet, oldest):
+        assert served.refusal("ann", numbered.next(10, NOW), 10, NOW) is None
+    assert served.refusal("ann", Numbered(3).next(10, NOW + 1), 10, NOW) is None
+    assert served.refusal("ann", oldest.next(10, NOW), 10, NOW) is None, "it is remembered"
+    assert served.refusal("ann", quiet.next(10, NOW), 10, NOW)
+
+
+@pytest.mark.rule("N13")
+def test_n13_what_was_too_old_stays_so_when_one_of_a_slower_clock_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "MOST_CONNECTIONS", 2)
+    served, ahead = Replays(), Numbered(1).next(10, NOW + 1000)
+    assert served.refusal("ann", ahead, 10, NOW) is None
+    assert served.refusal("ann", Numbered(2).next(10, NOW), 10, NOW) is None
+    for connection in (3, 4, 5):  # which have both of these forgotten
+        assert served.refusal("ann", Numbered(connection).next(10, NOW + 2000 + connection), 10, NOW) is None
+        assert served.refusal("ann", ahead, 10, NOW)
+
+
+@pytest.mark.rule("N12", "N13")
+def test_n12_who_has_most_connections_makes_room_whoever_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "MOST_CONNECTIONS", 4)
+    served, ann = Replays(), Numbered(1)
+    assert served.refusal("ann", ann.next(10, NOW), 10, NOW) is None
+    for connection in range(10, 20):
+        assert served.refusal("mallory", Numbered(connection).next(10, NOW + connection), 10, NOW) is None
+        assert served.refusal("ann", ann.next(10, NOW), 10, NOW) is None

@@ -142,3 +142,34 @@ async def test_what_failing_parts_have_is_freed_when_the_error_was_told(later: b
         await until(lambda: is_there() is None)
     finally:
         gc.enable()
+
+
+async def test_the_places_of_what_was_made_are_free_again() -> None:
+    """One is made and another one waits, however many there were before."""
+    works, outcomes = Slices(SystemClock(), most=3), list[list[str] | Exception]()
+    for _ in range(20):
+        works.make(parts(1, "a"), outcomes.append, "first")
+        works.make(parts(1, "b"), outcomes.append, "second")
+        await until(lambda: len(outcomes) == 2)
+        assert outcomes == [["a0"], ["b0"]]
+        outcomes.clear()
+    await works.close()
+
+
+async def test_the_only_work_of_a_host_is_refused_and_the_others_are_made() -> None:
+    works, outcomes = Slices(SystemClock(), most=3), dict[str, list[str] | Exception]()
+
+    def ask(name: str) -> None:
+        def done(outcome: list[str] | Exception) -> None:
+            outcomes[name] = outcome
+            if name == "b":
+                ask("e")
+
+        works.make(parts(1, name), done, f"host of {name}")
+
+    for name in ("a", "b", "c", "d"):
+        ask(name)
+    assert isinstance(outcomes["d"], BrokerError)
+    await until(lambda: len(outcomes) == 5)
+    assert [outcomes[name] for name in ("a", "b", "c", "e")] == [["a0"], ["b0"], ["c0"], ["e0"]]
+    await works.close()

@@ -121,11 +121,13 @@ async def test_a_consumer_in_a_namespace_gives_back_by_its_rights_there(tmp_path
         hers, theirs = broker.parts.store.first, broker.parts.store.end
         assert (await root.ask(send_command("T", body=b"theirs"))).code == 0
         fields = {"group": "hers%G", "delayLevel": "1", "originTopic": "T"}
-        for offset, topic, code in ((hers, "T", 0), (hers, "hers%T", 0), (theirs, "T", 1)):
+        for offset, topic, code in ((hers, "T", 0), (hers, "hers%T", 0), (theirs, "T", 1), (hers, "", 1)):
             given = await ann.code(
                 RequestCode.CONSUMER_SEND_MSG_BACK, {**fields, "offset": str(offset), "originTopic": topic}
             )
             assert given.code == code, (offset, topic)
+        another = {"offset": str(hers), "originMsgId": "another"}
+        assert (await ann.code(RequestCode.CONSUMER_SEND_MSG_BACK, fields | another)).code == 1
 
 
 @pytest.mark.rule("N4")
