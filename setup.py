@@ -2,6 +2,7 @@
 
 import os
 import sysconfig
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -20,7 +21,11 @@ compiled_codec = Extension(
     optional=os.environ.get("TALLY_CODEC") != "compiled",
 )
 
+extensions, options = [compiled_codec], {"bdist_wheel": {"py_limited_api": LOWEST}}
 if sysconfig.get_config_var("Py_GIL_DISABLED"):  # such a Python has no stable ABI
-    setup()
-else:
-    setup(ext_modules=[compiled_codec], options={"bdist_wheel": {"py_limited_api": LOWEST}})
+    extensions, options = [], {}
+
+# Each build has a folder of its own. What another one left in build/ would be installed, too: modules that are gone
+# since, and a compiled codec where there is no compiler any more.
+with tempfile.TemporaryDirectory(prefix="tallystick-build-") as folder:
+    setup(ext_modules=extensions, options={**options, "build": {"build_base": folder}})

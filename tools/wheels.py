@@ -8,7 +8,9 @@ installed into a folder that is gone afterwards.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -61,8 +63,22 @@ def make_wheel(machine: str, python: str, folder: Path, out: Path) -> Path:
     with zipfile.ZipFile(made) as wheel:
         machine_number = int.from_bytes(wheel.read(MODULE)[18:20], "little")  # ELF's e_machine
     assert machine_number == ELF_MACHINES[machine], f"{made.name} is for another machine: {machine_number}"
+    if machine == platform.machine():
+        require_instructions(made, folder)
     out.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(made, out))
+
+
+def require_instructions(made: Path, folder: Path) -> None:
+    """Raises AssertionError if the wheel's codec does not use the instructions that this machine's processor has."""
+    with zipfile.ZipFile(made) as wheel:
+        path = wheel.extract(MODULE, folder)
+    spec = importlib.util.spec_from_file_location("tallystick.codec._compiled", path)
+    assert spec is not None and spec.loader is not None
+    codec = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(codec)
+    flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    assert codec.CRC32C != "table" or flags.isdisjoint({"sse4_2", "crc32"}), f"{made.name} computes CRC32C by table"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random as chance
 import subprocess
 import sys
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -121,6 +122,14 @@ def test_no_object_is_kept() -> None:
         COMPILED.encode_adds(key, 1, 0, -1, 0, [payload] * 3, COMPILED.crc32c_digest, 4)
     after = [sys.getrefcount(each) for each in (key, payload, None, AddRun, reads.EvenEntries)]
     assert all(now - then < 50 for then, now in zip(before, after, strict=True))
+
+
+@needs_compiled
+def test_the_instructions_of_the_processor_are_used() -> None:
+    assert COMPILED is not None
+    words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    expected = "sse4.2" if "sse4_2" in words else "armv8" if "crc32" in words else "table"
+    assert expected == COMPILED.CRC32C
 
 
 def test_the_variable_chooses() -> None:

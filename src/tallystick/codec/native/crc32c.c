@@ -48,6 +48,7 @@ static void make_tables(void) {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
+#include <cpuid.h>
 #include <nmmintrin.h>
 #define HARDWARE "sse4.2"
 #if defined(__clang__) && __clang_major__ >= 14
@@ -58,9 +59,10 @@ static void make_tables(void) {
 #define EIGHT(crc, word) _mm_crc32_u64(crc, word)
 #define ONE(crc, byte) _mm_crc32_u8((uint32_t)(crc), byte)
 
+/* Asked of the processor itself: __builtin_cpu_supports says no in a library that zig made, whatever the processor. */
 static bool has_instructions(void) {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("sse4.2");
+    unsigned int eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_SSE4_2);
 }
 
 #elif defined(__aarch64__) && defined(__linux__) && defined(__AARCH64EL__)
