@@ -70,7 +70,7 @@ def row(ledger: LedgerStatus) -> dict[str, Any]:
         "entries": metadata.last_entry + 1 if metadata.is_closed else None,
         "bytes": metadata.length if metadata.is_closed else None,
         "E/Qw/Qa": f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}",
-        "digest": metadata.digest_type.name.lower(),
+        "digest": _digest(metadata),
         "created": _time(metadata.ctime_ms),
     }
 
@@ -86,7 +86,7 @@ def details(ledger: LedgerId, metadata: LedgerMetadata, replicas: list[Replica] 
         "ensemble": metadata.ensemble_size,
         "write_quorum": metadata.write_quorum,
         "ack_quorum": metadata.ack_quorum,
-        "digest": metadata.digest_type.name.lower(),
+        "digest": _digest(metadata),
         "created": _time(metadata.ctime_ms),
         "format": metadata.format_version,
         "custom": dict(metadata.custom),
@@ -94,6 +94,11 @@ def details(ledger: LedgerId, metadata: LedgerMetadata, replicas: list[Replica] 
         "fragments": [FragmentRow(one.first, one.bookies) for one in metadata.fragments],
         **({"replicas": replicas, "degraded": ", ".join(missing_bookies) or None} if replicas else {}),
     }
+
+
+def _digest(metadata: LedgerMetadata) -> str | None:
+    """Return None if the metadata store no digest type."""
+    return metadata.digest_type.name.lower() if metadata.has_password else None
 
 
 @dataclass(frozen=True)

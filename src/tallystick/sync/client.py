@@ -60,14 +60,16 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
         )
         return LedgerWriter(loop, loop.open(opening))
 
-    def open_ledger(self, ledger: LedgerId, *, password: bytes = b"", recover: bool = False) -> LedgerReader:
+    def open_ledger(
+        self, ledger: LedgerId, *, password: bytes = b"", digest: str | DigestType = "crc32", recover: bool = False
+    ) -> LedgerReader:
         """A reader; one that is written is read up to its LAC. ``recover`` fences and closes it: its writer can append
-        no more.
+        no more. ``digest`` is that of a ledger whose metadata store none.
 
         Raises NoSuchLedger, Unauthorized, Unavailable, MetadataError; with ``recover`` RecoveryIncomplete.
         """
         loop, bk = self._client()
-        return LedgerReader(loop, loop.open(bk.open_ledger(ledger, password=password, recover=recover)))
+        return LedgerReader(loop, loop.open(bk.open_ledger(ledger, password=password, digest=digest, recover=recover)))
 
     def delete_ledger(self, ledger: LedgerId) -> None:
         """Forget a ledger; bookies refuse its writer and free its space later. Raises NoSuchLedger, MetadataError."""

@@ -21,7 +21,7 @@ from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.digest import Digest
-from tallystick.bookkeeper.wire.values import DigestType, LedgerId
+from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import DigestMismatch, MetadataError, StorageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import read_file
@@ -196,7 +196,7 @@ class Scrubber:
                 metadata = wire.decode(node.data, where=str(ledger), ctime_ms=node.ctime_ms)
             except MetadataError:
                 continue
-            if metadata.has_password or metadata.digest_type is not DigestType.HMAC:
+            if metadata.has_password:  # else nobody knows which digest it is
                 self._digests[ledger] = Digest.of(metadata.digest_type, metadata.password)
         while len(self._digests) > max(_DIGESTS, len(ledgers)):
             self._digests.popitem(last=False)

@@ -196,26 +196,28 @@ class LedgerClient:
             )
         return ledger_holders.silent_bookies
 
-    def open_ledger(self, ledger: LedgerId, *, password: bytes = b"", recover: bool = False) -> Opening[LedgerReader]:
+    def open_ledger(
+        self, ledger: LedgerId, *, password: bytes = b"", digest: str | DigestType = "crc32", recover: bool = False
+    ) -> Opening[LedgerReader]:
         """Open a ledger to read it: ``async with bk.open_ledger(7) as reader``, or ``await`` it.
 
         One that is written is read up to its LAC and never fenced, unless ``recover``: that fences it, finds its end
-        and closes it; its writer can append no more (Q10 to Q16). The stored digest type is the one that counts. Raises
-        NoSuchLedger, Unauthorized (before any bookie is asked), Unavailable, MetadataError; with ``recover``
-        RecoveryIncomplete.
+        and closes it; its writer can append no more (Q10 to Q16). The stored digest type is the one that counts;
+        ``digest`` is that of a ledger whose metadata store none (format 1, of the first clients). Raises NoSuchLedger,
+        Unauthorized (before any bookie is asked), Unavailable, MetadataError; with ``recover`` RecoveryIncomplete.
         """
 
-        id, key = check_ledger_id(ledger), payload_bytes(password, "a password")
+        id, key, kind = check_ledger_id(ledger), payload_bytes(password, "a password"), DigestType.parse(digest)
         instance(recover, bool, "recover")
 
         async def open_() -> LedgerReader:
             self._require_open()
             if not recover:
-                return await LedgerReader.open(self._context, id, password=key)
+                return await LedgerReader.open(self._context, id, password=key, digest=kind)
             versioned = await self._context.driver.read_ledger(id)
             with_password(id, versioned.value, key)
-            recovered = await recover_ledger(self._context, self._placement, id, versioned, key)
-            opened = Versioned(with_password(id, recovered.value, key), recovered.version)
+            recovered = await recover_ledger(self._context, self._placement, id, versioned, key, digest=kind)
+            opened = Versioned(with_password(id, recovered.value, key, kind), recovered.version)
             return LedgerReader(self._context, id, opened)
 
         return Opening(open_, "bk.open_ledger(…)")

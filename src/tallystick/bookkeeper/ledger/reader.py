@@ -27,7 +27,7 @@ from tallystick.bookkeeper.ledger.read import Entry, check_bounds, entries_of
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.store import Watch
 from tallystick.bookkeeper.wire.digest import Digest
-from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import NO_ENTRY, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import DigestMismatch, EntryLost, NoSuchEntry, NoSuchLedger, Unavailable, UsageError
@@ -58,10 +58,21 @@ class LedgerReader:
             self._watch = context.driver.watch_ledger(ledger, lambda: _changed(this()))
 
     @classmethod
-    async def open(cls, context: LedgerContext, ledger: LedgerId, *, password: bytes = b"") -> LedgerReader:
-        """Open without fencing. Raises NoSuchLedger, Unauthorized, Unavailable (too few bookies know the LAC)."""
+    async def open(
+        cls,
+        context: LedgerContext,
+        ledger: LedgerId,
+        *,
+        password: bytes = b"",
+        digest: DigestType = DigestType.CRC32,
+    ) -> LedgerReader:
+        """Open without fencing; ``digest`` is for metadata that store none.
+
+        Raises NoSuchLedger, Unauthorized, Unavailable (too few bookies know the LAC).
+        """
         versioned = await context.driver.read_ledger(ledger)
-        reader = cls(context, ledger, Versioned(with_password(ledger, versioned.value, password), versioned.version))
+        metadata = with_password(ledger, versioned.value, password, digest)
+        reader = cls(context, ledger, Versioned(metadata, versioned.version))
         reader._changed.set()  # the watch does not report what was stored between that read and it: read once more
         try:
             await reader.refresh()
@@ -236,8 +247,9 @@ class LedgerReader:
         versioned = await self._context.driver.read_ledger(self.id)
         if versioned.value.ctime_ms != before.ctime_ms:
             raise NoSuchLedger("this ledger was deleted, and its id is another ledger's now", ledger=self.id)
-        # The password was checked once; where none is stored the caller's goes on.
-        self._install(Versioned(replace(versioned.value, password=before.password), versioned.version))
+        # The password was checked once; where neither it nor a digest type is stored the caller's go on.
+        metadata = replace(versioned.value, password=before.password, digest_type=before.digest_type)
+        self._install(Versioned(metadata, versioned.version))
         after = self.metadata
         return (after.fragments, after.is_closed, after.custom) != (before.fragments, before.is_closed, before.custom)
 

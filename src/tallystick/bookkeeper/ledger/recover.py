@@ -13,6 +13,7 @@ from typing import Any
 
 from tallystick.bookkeeper.ledger import add, changes
 from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.recovery import (
     Abandon,
@@ -28,7 +29,7 @@ from tallystick.bookkeeper.ledger.recovery import (
 from tallystick.bookkeeper.ledger.replicas import Replicas
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
-from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, Slot
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, DigestType, EntryId, LedgerId, Slot
 from tallystick.codec.frames import RECOVERY_FLAGS, encode_adds
 from tallystick.errors import DigestMismatch, NotEnoughBookies, RecoveryIncomplete, TallyError, Unauthorized, UsageError
 
@@ -40,10 +41,12 @@ async def recover(
     versioned: changes.VersionedMetadata,
     password: bytes,
     forfeit: Forfeit | None = None,
+    digest: DigestType = DigestType.CRC32,
 ) -> changes.VersionedMetadata:
     """Fence the ledger, find its end and close it. Returns the closed metadata; unchanged if it is closed already.
 
-    ``forfeit``: what an operator gave up, so that it can be closed at all.
+    ``forfeit``: what an operator gave up, so that it can be closed at all. ``digest``: of a ledger whose metadata store
+    none.
 
     The password has been checked. Raises RecoveryIncomplete (try again later), Unauthorized, MetadataError,
     NoSuchLedger; UsageError from a client that speaks version 3 alone if an entry fits a frame of version 2 alone.
@@ -52,7 +55,7 @@ async def recover(
     if base.value.is_closed:
         return base
     context.events.emit("recovery began", ledger=ledger, state=base.value.state.name, ensemble=base.value.ensemble)
-    recovery = _Recovery(context, placement, ledger, base, password, forfeit)
+    recovery = _Recovery(context, placement, ledger, base, password, forfeit, digest)
     try:
         return await recovery.run()
     finally:
@@ -79,15 +82,17 @@ class _Recovery:
         base: changes.VersionedMetadata,
         password: bytes,
         forfeit: Forfeit | None,
+        digest: DigestType,
     ) -> None:
         self._forfeit = forfeit
         self._context, self._placement, self._ledger, self._base = context, placement, ledger, base
         self._core = RecoveryCore(base.value)
         if forfeit is not None:
             self._core = RecoveryCore(base.value, lac=forfeit.lac, no_needed=base.value.write_quorum)
-        self._digest, self._key = Digest.of(base.value.digest_type, password), master_key(password)
+        digest_type = with_password(ledger, base.value, password, digest).digest_type
+        self._digest, self._key = Digest.of(digest_type, password), master_key(password)
         self._replicas = Replicas(context.bookies, ledger, self._core.striping, base.value.ensemble, self)
-        self._most_payload_bytes = context.bookies.most_payload_bytes(base.value.digest_type)
+        self._most_payload_bytes = context.bookies.most_payload_bytes(digest_type)
         self._entries: dict[EntryId, tuple[EntryHeader, memoryview]] = {}
         # Bookies that failed a write-back: of two that are listed and out of reach each would replace the other, again
         # and again, in no time. Those that the ledger avoids are given up from the start.

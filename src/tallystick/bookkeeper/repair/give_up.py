@@ -139,6 +139,11 @@ class GivingUp:
         return versioned, bookies
 
     async def _loss(self, metadata: LedgerMetadata, bookies: RegisteredBookies) -> Loss:
+        if not metadata.has_password:
+            raise UsageError(
+                "the metadata of this ledger store no digest type: a good copy cannot be told from a damaged one",
+                ledger=self._ledger,
+            )
         named = dict.fromkeys(bookie for fragment in metadata.fragments for bookie in fragment.bookies)
         absent = tuple(bookie for bookie in named if bookies.find(bookie) is None)
         copying = Copying(self._context.bookies, self._ledger, metadata, self._settings, self._pace)

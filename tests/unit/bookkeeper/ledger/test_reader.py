@@ -371,14 +371,17 @@ async def test_arrow_columns_limits_and_long_entries(cluster: Cluster, monkeypat
             reader.read_arrow(0, 21)
 
 
-async def test_a_format_1_ledger_is_read_with_the_callers_password(cluster: Cluster) -> None:
-    """Its metadata has neither password nor digest type: nothing to compare with, and CRC32."""
+@pytest.mark.parametrize("kind", [DigestType.CRC32, DigestType.HMAC])
+async def test_a_format_1_ledger_is_read_with_the_callers_password_and_digest(
+    cluster: Cluster, kind: DigestType
+) -> None:
+    """Its metadata has neither: nothing to compare with, and whoever opens it must say what its writer used."""
     await cluster.create(has_password=False)
-    digest = Digest.of(DigestType.CRC32)
+    digest = Digest.of(kind, b"mine")
     for entry, bookie in itertools.product(range(4), cluster.bench.bookies.values()):
         header = EntryHeader(cluster.ledger, entry, entry - 1, 0)
         bookie.entries[cluster.ledger, entry] = digest.encode(header, payload(entry))
     await cluster.close(3)
-    async with await LedgerReader.open(cluster.context(), cluster.ledger, password=b"mine") as reader:
-        assert reader.metadata.password == b"mine"
+    async with await LedgerReader.open(cluster.context(), cluster.ledger, password=b"mine", digest=kind) as reader:
+        assert (reader.metadata.password, reader.metadata.digest_type) == (b"mine", kind)
         assert await ids(reader.read(0, 3)) == [0, 1, 2, 3]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.old_ledgers import rewrite_as_format_1
 from support.repaired import RepairedCluster, flipped
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.metadata.given_up import GivenUp, GivenUpTree
@@ -217,6 +218,15 @@ async def test_what_another_has_in_hand_is_left_alone(cluster: RepairedCluster) 
     await cluster.tree.lock(ledger, "an original")
     with pytest.raises(UsageError, match="in hand"):
         await giving_up(cluster, ledger).give_up(Loss(ledger, False, 9, 9, ((3, 3),), ()), "op")
+
+
+async def test_a_ledger_whose_digest_type_nobody_stored_is_not_given_up(cluster: RepairedCluster) -> None:
+    """All of its copies would look damaged."""
+    ledger = await cluster.written(10, close=False)
+    await rewrite_as_format_1(cluster.driver, ledger)
+    with pytest.raises(UsageError, match="no digest type"):
+        await giving_up(cluster, ledger).look()
+    assert not (await cluster.metadata(ledger)).is_closed
 
 
 async def test_a_line_that_cannot_be_read_is_refused(cluster: RepairedCluster) -> None:

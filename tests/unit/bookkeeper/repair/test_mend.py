@@ -11,6 +11,7 @@ import pytest
 
 import tallystick
 from support.bookies import SMALL, read, talking
+from support.old_ledgers import rewrite_as_format_1
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
@@ -149,6 +150,17 @@ async def test_an_entry_that_was_stored_with_a_bad_digest_is_noticed_and_made_go
     bookie = await pair.restart("b0")
     await until(lambda: bookie.counts.scrub_mended == 1 and not bookie.storage.damages)
     assert bookie.storage.read(ledger, 7) == (Code.OK, body)
+
+
+async def test_entries_of_a_ledger_whose_digest_type_nobody_stored_are_not_taken_for_damaged(pair: Pair) -> None:
+    ledger = await written(pair, digest="mac")
+    driver = ClusterMetadata(MemoryStore(pair.folder.name))
+    await rewrite_as_format_1(driver, ledger)
+    await driver.close()
+    bookie = pair.running["b0"]
+    assert bookie.scrubber is not None
+    await bookie.scrubber.round()
+    assert not bookie.storage.damages and set(await codes(bookie, ledger)) == {Code.OK}
 
 
 async def test_a_log_that_is_gone_is_fetched_whole(pair: Pair) -> None:
