@@ -8,7 +8,9 @@
     compressed        47 78 | length (4) | CompressedInfo: how, size | compressed bytes
 
 A list is compressed beyond 16,384 bytes, by ZLIB unless another way is asked for: Pulsar reads all of them whatever its
-own settings are, and Python has this one. What a newer version stores in addition is kept and written back.
+own settings are, and Python has this one. What a newer version stores in addition is kept and written back: in the
+list, its ledgers and the node of a cursor, and within a property or the end of a stream as long as that stays as it is.
+What a cursor has acknowledged is written anew.
 """
 
 from __future__ import annotations
@@ -34,10 +36,13 @@ from tallystick.bookkeeper.wire.stream_values import (
 )
 from tallystick.bookkeeper.wire.streams_pb2 import (
     CompressedInfo,
+    KeyValue,
     ManagedCursorInfo,
     ManagedLedgerInfo,
+    NestedPositionInfo,
     OffloadContext,
     PositionInfo,
+    StringProperty,
 )
 from tallystick.bookkeeper.wire.texts import texts
 from tallystick.codec.steps import Steps, finished
@@ -59,14 +64,12 @@ _WORD = 1 << 64
 _SIGN = 1 << 63
 _ADVICE = "nothing was changed; read it with the version that wrote it, or restore the bytes"
 
+_PROPERTIES = (KeyValue.DESCRIPTOR, StringProperty.DESCRIPTOR)
+
 M = TypeVar("M", bound=Message)
 
 if TYPE_CHECKING:
-    from tallystick.bookkeeper.wire.streams_pb2 import (
-        KeyValue,
-        MessageRange,
-        NestedPositionInfo,
-    )
+    from tallystick.bookkeeper.wire.streams_pb2 import MessageRange
 
 
 # -- the list of ledgers ----------------------------------------------------------------------------------------------
@@ -148,8 +151,7 @@ def _add_ledger(message: ManagedLedgerInfo, ledger: StreamLedger) -> None:
     if ledger.properties:
         for key, value in ledger.properties.items():
             added.properties.add(key=key, value=value)
-    if ledger.unknown:
-        added.MergeFromString(ledger.unknown)
+    _add_unknown(added, ledger.unknown)
 
 
 def _from_ledger(message: ManagedLedgerInfo.LedgerInfo, has_unknown: bool) -> StreamLedger:
@@ -370,20 +372,49 @@ def _has_unknown(message: Message) -> bool:
 
 
 def _unknown_of(message: Message) -> bytes:
-    """Returns the fields that this version does not know, as they are stored."""
+    """Returns the fields that this version does not know, as they are stored; with them the properties and the end
+    that have such fields, whole."""
     if not _has_unknown(message):
         return b""
     rest = type(message)()
     rest.CopyFrom(message)
-    for field, _ in message.ListFields():
+    for field, value in message.ListFields():
         rest.ClearField(field.name)
+        if field.message_type in _PROPERTIES:
+            getattr(rest, field.name).extend(each for each in value if _has_unknown(each))
+        elif field.message_type is NestedPositionInfo.DESCRIPTOR and _has_unknown(value):
+            getattr(rest, field.name).CopyFrom(value)
     return rest.SerializePartialToString()
 
 
 def _with_unknown(message: Message, unknown: bytes) -> bytes:
-    if unknown:
-        message.MergeFromString(unknown)
+    _add_unknown(message, unknown)
     return message.SerializeToString()
+
+
+def _add_unknown(message: Message, unknown: bytes) -> None:
+    """Add what ``_unknown_of`` returned. A property or end that was changed since has lost it."""
+    if not unknown:
+        return
+    rest = type(message)()
+    rest.MergeFromString(unknown)
+    for field, value in rest.ListFields():
+        own = getattr(message, field.name)
+        if field.message_type in _PROPERTIES:
+            stored = {_known_fields(each): each for each in value}
+            for each in own:
+                each.CopyFrom(stored.get(each.SerializeToString(), each))
+        elif message.HasField(field.name) and own.SerializeToString() == _known_fields(value):
+            own.CopyFrom(value)
+        rest.ClearField(field.name)
+    message.MergeFrom(rest)
+
+
+def _known_fields(message: Message) -> bytes:
+    known = type(message)()
+    known.CopyFrom(message)
+    known.DiscardUnknownFields()
+    return known.SerializeToString()
 
 
 def _position(message: NestedPositionInfo) -> Position:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -21,7 +22,12 @@ from tallystick.bookkeeper.wire.stream_values import (
     StreamInfo,
     StreamLedger,
 )
-from tallystick.bookkeeper.wire.streams_pb2 import ManagedLedgerInfo, NestedPositionInfo, PositionInfo
+from tallystick.bookkeeper.wire.streams_pb2 import (
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    NestedPositionInfo,
+    PositionInfo,
+)
 from tallystick.codec.steps import finished
 from tallystick.errors import MetadataError, UsageError
 
@@ -78,6 +84,36 @@ def test_states_of_cursors_come_back(state: CursorState) -> None:
 def test_cursors_come_back(ledger: int, state: CursorState, active: int, own: dict[str, str], unknown: bytes) -> None:
     info = CursorInfo(ledger, state, active, own, unknown)
     assert decode_cursor(encode_cursor(info), where="here") == info
+
+
+@pytest.mark.parametrize("count", [2, 2_000])
+def test_what_a_newer_version_stores_within_properties_and_the_end_is_written_back(count: int) -> None:
+    stored = ManagedLedgerInfo()
+    for ledger in range(count):
+        stored.ledgerInfo.add(ledgerId=ledger, entries=1, size=1, timestamp=1)
+    for holder in (stored.ledgerInfo[0], stored.ledgerInfo[-1], stored):
+        for key in ("plain", "newer"):
+            holder.properties.add(key=key, value="v")
+        holder.properties[1].MergeFromString(NEWER_FIELD)
+    stored.terminatedPosition.ledgerId = stored.terminatedPosition.entryId = 5
+    stored.terminatedPosition.MergeFromString(NEWER_FIELD)
+    info = finished(list_decoding(stored.SerializeToString(), where="here"))
+    assert ManagedLedgerInfo.FromString(wire.plain_bytes(finished(list_encoding(info)))) == stored
+    assert finished(list_decoding(finished(list_encoding(info)), where="here")) == info
+
+    changed = replace(info, properties={"newer": "w", "other": "v"}, terminated=None)
+    written = ManagedLedgerInfo.FromString(wire.plain_bytes(finished(list_encoding(changed))))
+    assert {each.key: each.value for each in written.properties} == {"newer": "w", "other": "v"}
+    assert NEWER_FIELD not in b"".join(each.SerializeToString() for each in written.properties)
+    assert not written.HasField("terminatedPosition") and written.ledgerInfo == stored.ledgerInfo
+
+
+def test_what_a_newer_version_stores_within_properties_of_a_cursor_is_written_back() -> None:
+    stored = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=3, markDeleteEntryId=4)
+    stored.cursorProperties.add(name="newer", value="v").MergeFromString(NEWER_FIELD)
+    info = decode_cursor(stored.SerializeToString(), where="here")
+    assert encode_cursor(info) == stored.SerializeToString()
+    assert NEWER_FIELD not in encode_cursor(replace(info, properties={}))
 
 
 def test_a_stream_that_was_just_made_is_empty_bytes() -> None:
