@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from tallystick.admin.bookies import BookiePresence, BookieStatus, list_bookies
 from tallystick.admin.cluster import metadata
 from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.ledger.client import LedgerClient
-from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.findings import FindingTree
 from tallystick.bookkeeper.metadata.given_up import GivenUp, GivenUpTree
 from tallystick.bookkeeper.metadata.lost_entries import LostEntries, LostTree
@@ -25,17 +26,21 @@ from tallystick.bookkeeper.repair.replicator import Replicator
 from tallystick.bookkeeper.repair.settings import RepairSettings
 from tallystick.bookkeeper.wire.lost_runs import lost_of, runs_of_lost
 from tallystick.bookkeeper.wire.registration import LIMBO
+from tallystick.bookkeeper.wire.underreplication import Mark
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
-from tallystick.errors import MetadataUnavailable, Unavailable
+from tallystick.errors import MetadataError, MetadataRefused, MetadataUnavailable, Unavailable
 from tallystick.runtime.pace import Pace
 
 WHOLE = "has all of it"
 SHOWN_MARKS = 1000
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class MarkedLedger:
-    """A ledger that lacks copies: which bookies should have them, and since when that is known, as ISO 8601."""
+    """A ledger that lacks copies: which bookies should have them, and since when that is known, as ISO 8601. A mark
+    that nobody can read names no bookie."""
 
     ledger: LedgerId
     bookies: tuple[BookieId, ...]
@@ -78,7 +83,8 @@ class ClusterStatus:
         are_up = all(bookie.registered is BookiePresence.WRITABLE for bookie in self.bookies)
         repair = self.repair
         knows_all = not (self.limbo or self.damaged or self.is_held)
-        return are_up and knows_all and repair.is_enabled and not (repair.marks or repair.lost or repair.findings)
+        has_all = not (repair.marks or repair.lost or repair.findings)
+        return are_up and knows_all and has_all and repair.is_enabled and not repair.unreadable
 
 
 @dataclass(frozen=True)
@@ -102,8 +108,8 @@ class PlaceReport:
 @dataclass(frozen=True)
 class RepairStatus:
     """``marks`` are the first thousand by id; ``in_hand`` says who has which ledger in hand, ``lost``
-    which entries no bookie that answers has a good copy of, ``findings`` which ledgers have faulty copies, and
-    ``given_up`` what an operator gave up, ever."""
+    which entries no bookie that answers has a good copy of, ``findings`` which ledgers have faulty copies,
+    ``given_up`` what an operator gave up, ever, and ``unreadable`` which nodes nobody can read, and why."""
 
     is_enabled: bool
     auditor: str | None
@@ -113,6 +119,7 @@ class RepairStatus:
     lost: Mapping[LedgerId, LostEntries]
     findings: tuple[LedgerId, ...]
     given_up: tuple[GivenUp, ...]
+    unreadable: tuple[str, ...]
 
     @property
     def since(self) -> str | None:
@@ -120,37 +127,65 @@ class RepairStatus:
         return min((mark.since for mark in self.marks if mark.since is not None), default=None)
 
 
+class _Unreadable:
+    """Nodes that cannot be read: they are told, and hide nothing else."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def tell(self, error: MetadataError) -> None:
+        self.reasons.append(str(error))
+
+    async def read(self, reading: Awaitable[T], otherwise: T) -> T:
+        """Await what reads one node. Returns ``otherwise`` if it cannot be read. Raises MetadataError if the service
+        does not answer, or not this identity."""
+        try:
+            return await reading
+        except (MetadataUnavailable, MetadataRefused):
+            raise
+        except MetadataError as error:
+            self.tell(error)
+            return otherwise
+
+
 async def status(uri: str) -> RepairStatus:
     """Raises MetadataError."""
     async with metadata(uri) as driver:
-        return await _status(driver)
+        return await _status(driver, _Unreadable())
 
 
-async def _status(driver: MetadataDriver) -> RepairStatus:
+async def _status(driver: MetadataDriver, unreadable: _Unreadable) -> RepairStatus:
     await driver.sync()
     tree = Underreplication(driver)
-    delay = await tree.recovery_delay()
+    delay = await unreadable.read(tree.recovery_delay(), None)
     return RepairStatus(
         await tree.is_enabled(),
-        await tree.auditor(),
+        await unreadable.read(tree.auditor(), None),
         None if delay is None else delay.value,
-        tuple(await marked_ledgers(driver)),
-        await tree.locks(),
-        await LostTree(driver).all(),
+        tuple(await _marked_ledgers(tree, unreadable)),
+        await tree.locks(unreadable.tell),
+        await LostTree(driver).all(unreadable.tell),
         tuple(await FindingTree(driver).ledgers()),
-        tuple(await GivenUpTree(driver).all()),
+        tuple(await GivenUpTree(driver).all(unreadable.tell)),
+        tuple(unreadable.reasons),
     )
 
 
 async def cluster_status(uri: str) -> ClusterStatus:
     """Raises MetadataError."""
+    unreadable = _Unreadable()
     async with metadata(uri) as driver:
-        repair = await _status(driver)
-        bookies, held = await list_bookies(driver), await RestoredTree(driver).held()
-        taken_out = tuple(await TakenOutTree(driver).all())
+        bookies = await list_bookies(driver)
+        is_held = await unreadable.read(_is_held(driver), True)  # who cannot read it deletes nothing
+        taken_out = tuple(await TakenOutTree(driver).all(unreadable.tell))
+        repair = await _status(driver, unreadable)
     limbo = {bookie.id: number for bookie in bookies if (number := bookie.number(LIMBO))}
     damaged = {bookie.id: number for bookie in bookies if (number := bookie.entries_damaged)}
-    return ClusterStatus(tuple(bookies), limbo, damaged, repair, held is not None, taken_out)
+    return ClusterStatus(tuple(bookies), limbo, damaged, repair, is_held, taken_out)
+
+
+async def _is_held(driver: MetadataDriver) -> bool:
+    return await RestoredTree(driver).held() is not None
 
 
 async def cluster_audit(uri: str, progress: Callable[[int], None]) -> ClusterAudit:
@@ -228,18 +263,18 @@ async def give_up(client: LedgerClient, shown: Loss, who: str) -> Loss:
     return await GivingUp(client, shown.ledger, RepairSettings()).give_up(shown, who)
 
 
-async def marked_ledgers(driver: MetadataDriver) -> list[MarkedLedger]:
-    """The marked ledgers, by id, a thousand at most. Raises MetadataError."""
-    tree, found = Underreplication(driver), list[MarkedLedger]()
+async def _marked_ledgers(tree: Underreplication, unreadable: _Unreadable) -> list[MarkedLedger]:
+    """Return the marked ledgers, by id, a thousand at most. Raises MetadataError."""
+    ledgers, no_mark = list[MarkedLedger](), Versioned(Mark(()), 0)
     async for ledger in tree.marks():
-        marked = await tree.read_mark(ledger)
+        marked = await unreadable.read(tree.read_mark(ledger), no_mark)
         if marked is not None:
             ctime_ms = marked.value.ctime_ms
             since = None if ctime_ms is None else datetime.fromtimestamp(ctime_ms / 1000, UTC).isoformat("T", "seconds")
-            found.append(MarkedLedger(ledger, marked.value.bookies, since))
-        if len(found) == SHOWN_MARKS:
+            ledgers.append(MarkedLedger(ledger, marked.value.bookies, since))
+        if len(ledgers) == SHOWN_MARKS:
             break
-    return sorted(found, key=lambda mark: mark.ledger)
+    return sorted(ledgers, key=lambda mark: mark.ledger)
 
 
 async def switch(uri: str, *, enabled: bool) -> bool:

@@ -87,7 +87,8 @@ def audit(
 
 @app.command
 def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
-    """Show whether it is enabled, who the auditor is, and which ledgers lack copies. Exit code 3 if any does.
+    """Show whether it is enabled, who the auditor is, and which ledgers lack copies. Exit code 3 if any does, or
+    a node cannot be read.
 
     Example: `tally autorecovery status`
     """
@@ -96,19 +97,20 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
     from tallystick.admin import repair
     from tallystick.cli import output
 
-    found: RepairStatus = asyncio.run(repair.status(service.resolve()))
+    state: RepairStatus = asyncio.run(repair.status(service.resolve()))
     output.details(
         {
-            "enabled": found.is_enabled,
-            "auditor": found.auditor,
-            "lost_after_s": found.delay_s,
-            "marked": len(found.marks),
-            "in_hand": len(found.in_hand),
-            "since": found.since,
+            "enabled": state.is_enabled,
+            "auditor": state.auditor,
+            "lost_after_s": state.delay_s,
+            "marked": len(state.marks),
+            "in_hand": len(state.in_hand),
+            "since": state.since,
+            "unreadable": list(state.unreadable),
         },
         json=json,
     )
-    if found.marks:
+    if state.marks:
         if not json:
             print()
         rows = [
@@ -116,9 +118,9 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
                 "ledger": mark.ledger,
                 "missing": list(mark.bookies),
                 "since": mark.since,
-                "in_hand_of": found.in_hand.get(mark.ledger),
+                "in_hand_of": state.in_hand.get(mark.ledger),
             }
-            for mark in found.marks
+            for mark in state.marks
         ]
         output.rows(rows, json=json, empty="")
-    return 0 if found.is_enabled and not found.marks else NOT_WELL
+    return 0 if state.is_enabled and not (state.marks or state.unreadable) else NOT_WELL

@@ -70,6 +70,7 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
             "in_hand": len(health.repair.in_hand),
             "findings": len(health.repair.findings),
             "reconciled": not health.is_held,
+            "unreadable": list(health.repair.unreadable),
             "lost": {ledger: text_of(lost.runs) for ledger, lost in health.repair.lost.items()},
             "given_up": [
                 f"ledger {line.ledger}: {line.lost or 'nothing'} by {line.who}" for line in health.repair.given_up

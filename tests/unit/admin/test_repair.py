@@ -11,8 +11,10 @@ from support.fake_bookie import FakeBookie
 from support.repaired import RepairedCluster
 from tallystick.admin import repair
 from tallystick.admin.decommission import decommission
+from tallystick.bookkeeper.metadata.given_up import GivenUp, GivenUpTree
+from tallystick.bookkeeper.metadata.lost_entries import LostTree
 from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.bookkeeper.metadata.store import Create, Delete
+from tallystick.bookkeeper.metadata.store import Create, Delete, Update
 from tallystick.bookkeeper.repair.ledger_names import LedgerNames
 from tallystick.bookkeeper.repair.ledger_repair import Deferred, Lost, Repaired
 from tallystick.bookkeeper.repair.settings import RepairSettings
@@ -92,6 +94,40 @@ async def test_the_status_names_what_is_marked_and_since_when(cluster: RepairedC
     assert not found.is_well and found.limbo == {"b1": 7} and not found.repair.is_enabled
     assert found.repair.since == "2023-11-14T22:13:20+00:00"
     assert [(mark.ledger, mark.bookies) for mark in found.repair.marks] == [(ledger, ("b0",))]
+
+
+async def test_what_nobody_can_read_is_told_and_hides_nothing_else(cluster: RepairedCluster) -> None:
+    uri, root = f"memory://{cluster.name}", cluster.driver.root
+    for ledger in (7, 8):
+        await cluster.tree.mark(ledger, ["b0"], 1_700_000_000_000)
+        assert await cluster.tree.lock(ledger, "holder")
+        await LostTree(cluster.driver).note(ledger, [(0, 1)], "b1", 1)
+        await GivenUpTree(cluster.driver).note(GivenUp(ledger, WHO, 1, 5, "0-1", ("b1",)))
+    await cluster.tree.begin_recovery_delay(5)
+    await cluster.tree.vote("auditor")
+    paths = [
+        f"{root}/underreplication/ledgers/0000/0000/0000/0007/urL0000000007",
+        f"{root}/underreplication/locks/urL0000000007",
+        f"{root}/underreplication/lostBookieRecoveryDelay",
+        f"{root}/underreplication/auditorelection/V_0000000000",
+        f"/tallystick{root}/lost/L0000000007",
+        f"/tallystick{root}/given-up/G0000000007-1",
+    ]
+    for path in paths:
+        node = await cluster.store.get(path)
+        assert node is not None
+        await cluster.store.change(Update(path, b"{", node.version))
+    for path in (f"/tallystick{root}/taken-out/1-b9", f"/tallystick{root}/restored"):
+        await cluster.store.change(Create(path, b"{"))
+        paths.append(path)
+    health = await repair.cluster_status(uri)
+    assert all(any(path in reason for reason in health.repair.unreadable) for path in paths)
+    assert len(health.repair.unreadable) == len(paths) and not health.is_well
+    assert [(mark.ledger, mark.bookies) for mark in health.repair.marks] == [(7, ()), (8, ("b0",))]
+    assert health.repair.in_hand == {8: "holder"} and list(health.repair.lost) == [8]
+    assert [line.ledger for line in health.repair.given_up] == [8] and health.taken_out == ()
+    assert (health.repair.delay_s, health.repair.auditor, health.is_held) == (None, None, True)
+    assert len((await repair.status(uri)).unreadable) == 6
 
 
 async def test_an_audit_names_ledgers_of_bookies_that_are_gone(cluster: RepairedCluster) -> None:

@@ -11,6 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from tallystick.bookkeeper.metadata.damage import Tell, decoded, refuse
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.store import Create
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
@@ -43,16 +44,16 @@ class GivenUpTree:
         fields = {"who": line.who, "last_entry": line.last_entry, "lost": line.lost, "bookies": line.bookies}
         await self._store.change(Create(f"{self._base}/G{line.ledger:010d}-{line.at_ms}", json.dumps(fields).encode()))
 
-    async def all(self) -> list[GivenUp]:
-        """Returns all lines, by ledger and time."""
+    async def all(self, tell: Tell = refuse) -> list[GivenUp]:
+        """Returns all lines, by ledger and time. ``tell`` hears of those that cannot be read."""
         names = await self._store.children(self._base) or []
         places = {f"{self._base}/{name}": match for name in names if (match := _NODE.fullmatch(name))}
         nodes = await self._store.get_many(list(places))
-        lines = list[GivenUp]()
-        for path, match in places.items():
-            if path in nodes:
-                lines.append(_decoded(nodes[path].data, path, int(match[1]), int(match[2])))
-        return sorted(lines, key=lambda line: (line.ledger, line.at_ms))
+
+        def line(path: str, data: bytes) -> GivenUp:
+            return _decoded(data, path, int(places[path][1]), int(places[path][2]))
+
+        return sorted(decoded(nodes, line, tell), key=lambda line: (line.ledger, line.at_ms))
 
 
 def _decoded(data: bytes, path: str, ledger: LedgerId, at_ms: int) -> GivenUp:

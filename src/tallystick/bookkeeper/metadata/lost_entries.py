@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tallystick.bookkeeper.metadata.damage import Tell, decoded, refuse
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.store import Create, Delete, Update
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
@@ -63,12 +64,12 @@ class LostTree:
         with contextlib.suppress(NoSuchZnode):
             await self._store.change(Delete(self._path(ledger)))
 
-    async def all(self) -> Mapping[LedgerId, LostEntries]:
-        """Returns what is lost, by ledger."""
+    async def all(self, tell: Tell = refuse) -> Mapping[LedgerId, LostEntries]:
+        """Returns what is lost, by ledger. ``tell`` hears of nodes that cannot be read."""
         names = await self._store.children(self._base) or []
         paths = {f"{self._base}/{name}": int(found[1]) for name in names if (found := _NODE.fullmatch(name))}
-        nodes = await self._store.get_many(list(paths))
-        return {paths[path]: _decoded(node.data, path) for path, node in sorted(nodes.items())}
+        nodes = dict(sorted((await self._store.get_many(list(paths))).items()))
+        return dict(decoded(nodes, lambda path, data: (paths[path], _decoded(data, path)), tell))
 
 
 def _decoded(data: bytes, path: str) -> LostEntries:

@@ -11,6 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from tallystick.bookkeeper.metadata.damage import Tell, decoded, refuse
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.store import Create
 from tallystick.bookkeeper.wire.values import BookieId
@@ -45,15 +46,16 @@ class TakenOutTree:
         """Write a line."""
         await self._store.change(self.creation(line))
 
-    async def all(self) -> list[TakenOut]:
-        """Return all lines, by time."""
+    async def all(self, tell: Tell = refuse) -> list[TakenOut]:
+        """Return all lines, by time. ``tell`` hears of those that cannot be read."""
         names = await self._store.children(self._base) or []
         places = {f"{self._base}/{name}": match for name in names if (match := _NODE.fullmatch(name))}
         nodes = await self._store.get_many(list(places))
-        lines = [
-            _decoded(nodes[path].data, path, match[2], int(match[1])) for path, match in places.items() if path in nodes
-        ]
-        return sorted(lines, key=lambda line: (line.at_ms, line.bookie))
+
+        def line(path: str, data: bytes) -> TakenOut:
+            return _decoded(data, path, places[path][2], int(places[path][1]))
+
+        return sorted(decoded(nodes, line, tell), key=lambda line: (line.at_ms, line.bookie))
 
 
 def _decoded(data: bytes, path: str, bookie: BookieId, at_ms: int) -> TakenOut:

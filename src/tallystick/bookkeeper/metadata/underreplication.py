@@ -19,6 +19,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Collection
 
+from tallystick.bookkeeper.metadata.damage import Tell, decoded, refuse
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.layout import folders_of
 from tallystick.bookkeeper.metadata.store import Create, Delete, Update, Version, Watch
@@ -159,12 +160,12 @@ class Underreplication:
         node = await self._store.get(self._lock_path(ledger))
         return node is not None and node.owner == self._store.owners[-1]
 
-    async def locks(self) -> dict[LedgerId, str]:
-        """Returns who has which ledger in hand."""
+    async def locks(self, tell: Tell = refuse) -> dict[LedgerId, str]:
+        """Returns who has which ledger in hand. ``tell`` hears of locks that cannot be read."""
         names = await self._store.children(self._locks) or []
         ledgers = {f"{self._locks}/{name}": int(found[1]) for name in names if (found := _MARK.fullmatch(name))}
         nodes = await self._store.get_many(list(ledgers))
-        return {ledgers[path]: wire.decode_lock(node.data, where=path) for path, node in nodes.items()}
+        return dict(decoded(nodes, lambda path, data: (ledgers[path], wire.decode_lock(data, where=path)), tell))
 
     # -- switches -----------------------------------------------------------------------------------------------------
 
