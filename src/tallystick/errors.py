@@ -33,7 +33,7 @@
     │   │   └── BacklogFull            the slowest cursor is further behind than the backlog quota allows
     │   ├── EarlierAppendFailed        a lower number of the producer failed: it is appended again before this one
     │   ├── NoSuchPosition             the stream has no such position
-    │   │   └── PositionTrimmed        it had one: retention has deleted what was there
+    │   │   └── PositionTrimmed        it had one: what was there has been deleted
     │   ├── CheckpointLost             an application began again without its checkpoint: nothing was committed
     │   ├── HandOverRefused            a Pulsar broker would delete something of this stream: nothing was done
     │   └── CorruptEntry               an entry's bytes are no messages
@@ -321,7 +321,7 @@ class NoSuchPosition(StreamError):
 
 
 class PositionTrimmed(NoSuchPosition):
-    """What was at this position has been deleted by retention."""
+    """What was at this position has been deleted, by retention or a trim."""
 
     first: Any = None  # the first ``Position`` that there is
 

@@ -194,9 +194,9 @@ class Appending:
             print("\n".join(STORED_BEFORE if one == EARLIEST else str(one) for one in positions), flush=True)
 
     def _refused(self, error: UsageError) -> TallyError:
-        """What is wrong with the message that was taken last. Once others are stored, wrong usage is a failure."""
-        before = output.quantity(self.confirmed, f"{self.noun} before it is", f"{self.noun}s before it are")
-        text = f"{self.noun} {self.taken} was not appended: {error.message}; {before} stored"
+        """Return what is wrong with the message that was taken last; how many are stored the line of ``end`` says. Once
+        others are stored, wrong usage is a failure."""
+        text = f"{self.noun} {self.taken} was not appended: {error.message}"
         return (TallyError if self.confirmed else UsageError)(text, **error.fields)
 
     def tell_waiting(self) -> None:

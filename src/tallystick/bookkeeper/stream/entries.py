@@ -1,7 +1,7 @@
 """The entries of a stream, one ledger after another, as far as they are confirmed: what readers of messages read.
 
 A ledger is opened without recovery and never fenced. An open one is followed to its end by long polls; then the list
-says which is next, at once or when its owner has written it. A ledger that is gone was either cut off by retention,
+says which is next, at once or when its owner has written it. A ledger that is gone was either cut off by a trim,
 which the reader is told if it had not read all of it, or nothing was stored there.
 """
 
