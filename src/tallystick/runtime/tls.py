@@ -14,10 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, cast
-
-from tallystick.runtime.turn_steps import TurnSteps
 
 READ_BYTES = 64 * 1024  # of records that one read of the socket brings
 # What OpenSSL, this object and its owner hold of one connection beside its bytes: 26 KB, as measured with 1,000.
@@ -27,6 +25,7 @@ MAX_HANDSHAKE_BYTES = 2 * READ_BYTES  # of the other side that wait for a step: 
 Buffer = bytes | bytearray | memoryview
 # Called once: with None when the other side has shown who it is, else with what stood in the way.
 Ready = Callable[[Exception | None], None]
+InTurn = Callable[[Callable[[], None]], None]  # does a step, now or later
 
 
 class TlsBuffer:
@@ -39,8 +38,7 @@ class TlsBuffer:
 class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
     """See the module. ``protocol`` has a ``get_buffer``; it is given bytes once ``ready`` was called with None.
 
-    The handshake's own time is bounded by who made this: it ends it by ``abort``. ``steps`` bound how many steps of
-    handshakes one turn of the loop takes.
+    The handshake's own time is bounded by who made this: it ends it by ``abort``.
     """
 
     def __init__(
@@ -52,16 +50,17 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
         ready: Ready,
         *,
         host: str | None = None,
-        steps: TurnSteps | None = None,
+        in_turn: InTurn | None = None,
     ) -> None:
-        """``host``: of the server that must be there, on the client's side; None: this is the server."""
+        """``host``: of the server that must be there, on the client's side; None: this is the server. ``in_turn`` does
+        the steps of the handshake; None: each is done at once."""
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._socket, self._protocol, self._buffer = transport, protocol, buffer.view
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._in, self._out, server_side=host is None, server_hostname=host)
         self._ready: Ready | None = ready
-        self._steps = steps
+        self._in_turn = in_turn
         self._is_reading, self._is_ended = True, False
 
     def begin(self, records: Buffer = b"") -> None:
@@ -83,13 +82,12 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
     # The handshake.
 
     def _shake_hands(self) -> None:
-        if self._steps is None:
-            for _ in self._handshake():
-                pass
+        if self._in_turn is None:
+            self._handshake()
         else:
-            self._steps.run(self._handshake())
+            self._in_turn(self._handshake)
 
-    def _handshake(self) -> Iterator[None]:
+    def _handshake(self) -> None:
         """Do one step of it: it is over with it, or waits for more bytes."""
         if self._ready is None or self._is_ended:
             return
@@ -104,7 +102,6 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
             self._flush()
             self._end_handshake(None)
             self._decrypt()
-        yield from ()
 
     def _end_handshake(self, error: Exception | None) -> None:
         ready, self._ready = self._ready, None

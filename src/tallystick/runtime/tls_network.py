@@ -14,15 +14,16 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from tallystick.runtime.certificates import TlsContexts
 from tallystick.runtime.events import Events
+from tallystick.runtime.handshake_turns import HandshakeTurns
 from tallystick.runtime.network import Listener, Network, ProtocolFactory, Reservation
 from tallystick.runtime.once import Once
 from tallystick.runtime.places import Places
 from tallystick.runtime.tls import TlsBuffer, TlsConnection
-from tallystick.runtime.turn_steps import TurnSteps
 
 HANDSHAKE_BYTE = 0x16
 HANDSHAKE_S = 5.0  # from the first byte, and for it where plain connections are not taken
@@ -99,7 +100,7 @@ class _Hall:
     def __init__(self, door: Door, events: Events, factory: ProtocolFactory) -> None:
         self.door, self.events, self.factory = door, events, factory
         self.loop, self.buffer = asyncio.get_running_loop(), TlsBuffer()
-        self.steps = TurnSteps(HANDSHAKES_EACH_TURN)
+        self.turns = HandshakeTurns(HANDSHAKES_EACH_TURN)
         self.places: Places[_Newcomer] = Places(MAX_UNFINISHED)
         self._reports = Once()
 
@@ -172,9 +173,8 @@ class _Newcomer(asyncio.BufferedProtocol):
             else:
                 self._hall.refuse(self, f"TLS failed: {reason_of(error)}")
 
-        connection = TlsConnection(
-            transport, awaiting, self._hall.door.contexts.current(), self._hall.buffer, ready, steps=self._hall.steps
-        )
+        in_turn, context = partial(self._hall.turns.run, self, self.host), self._hall.door.contexts.current()
+        connection = TlsConnection(transport, awaiting, context, self._hall.buffer, ready, in_turn=in_turn)
         connection.begin()
         feed(connection, data)
 

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -23,8 +24,8 @@ from tallystick.runtime.certificates import (
     secret_text,
     server_context,
 )
+from tallystick.runtime.handshake_turns import HandshakeTurns
 from tallystick.runtime.tls import READ_BYTES, TlsBuffer, TlsConnection
-from tallystick.runtime.turn_steps import TurnSteps
 
 pytestmark = pytest.mark.real_time
 
@@ -82,11 +83,13 @@ async def pair(
 ) -> AsyncIterator[tuple[End, TlsConnection, End, TlsConnection]]:
     """Both sides, with their handshakes under way."""
     loop, here, made = asyncio.get_running_loop(), End(size), list[TlsConnection]()
-    steps = TurnSteps(2)
+    turns = HandshakeTurns(2)
 
     class Accept(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            tls = TlsConnection(cast(asyncio.Transport, transport), here, server, TlsBuffer(), here.done, steps=steps)
+            in_turn = partial(turns.run, self, "127.0.0.1")
+            accepted = cast(asyncio.Transport, transport)
+            tls = TlsConnection(accepted, here, server, TlsBuffer(), here.done, in_turn=in_turn)
             made.append(tls)
             tls.begin()
 

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 from tallystick.bookkeeper.bookie.handshake import Handshake
@@ -33,10 +34,10 @@ from tallystick.errors import UsageError
 from tallystick.runtime.certificates import TlsContexts, WatchedFiles, secret_text, server_context
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
+from tallystick.runtime.handshake_turns import HandshakeTurns
 from tallystick.runtime.once import Once
 from tallystick.runtime.peer_counts import MOST_PEERS, PeerCounts
 from tallystick.runtime.tls import Ready, TlsBuffer, TlsConnection
-from tallystick.runtime.turn_steps import TurnSteps
 
 HANDSHAKE_S = 5.0  # in which a peer shows who it is, or goes
 MOST_OF_A_HOST = 256  # connections whose peer is not known yet: a broker opens up to 64 to a bookie at once
@@ -93,7 +94,7 @@ class Handshakes:
         self._unknown: Counter[str] = Counter()  # connections by host
         self._ids, self._salts = re.compile(settings.sasl_ids), Salts()
         self._wires: OrderedDict[_Served, Wires] = OrderedDict()
-        self._buffer, self._steps = TlsBuffer(), TurnSteps(STEPS_EACH_TURN)
+        self._buffer, self._turns = TlsBuffer(), HandshakeTurns(STEPS_EACH_TURN)
         every_s = settings.tls_look_s
         self._users = self._permissions = None
         if settings.users_file is not None:
@@ -127,14 +128,17 @@ class Handshakes:
         if not self._unknown[host]:
             del self._unknown[host]
 
-    def encrypt(self, transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, ready: Ready) -> TlsConnection:
-        """Return the encrypted connection over a plain one. ``begin`` it."""
+    def encrypt(
+        self, host: str, transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, ready: Ready
+    ) -> TlsConnection:
+        """Return the encrypted connection over a plain one of a host. ``begin`` it."""
         assert self._contexts is not None, "START_TLS was refused without it"
-        return TlsConnection(transport, protocol, self._contexts.current(), self._buffer, ready, steps=self._steps)
+        in_turn = partial(self._turns.run, protocol, host)
+        return TlsConnection(transport, protocol, self._contexts.current(), self._buffer, ready, in_turn=in_turn)
 
     def close(self) -> None:
         """Go on with no handshake, and look at no file."""
-        self._steps.close()
+        self._turns.close()
         if self._timer is not None:
             self._timer.cancel()
 

@@ -51,7 +51,7 @@ class SessionHandshake:
 
     def encrypt(self, transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, ready: Ready) -> TlsConnection:
         """Return what encrypts from now on. ``begin`` it."""
-        self._tls = self._handshakes.encrypt(transport, protocol, ready)
+        self._tls = self._handshakes.encrypt(self._host, transport, protocol, ready)
         return self._tls
 
     def encrypted(self) -> ServeResult:
