@@ -3,8 +3,9 @@
 A member of a group is a connection. It leaves when the connection ends, when its client says so, or when no heartbeat
 named the group for 120 s; a connection without any heartbeat for so long is closed. One connection is a member of
 ``MAX_GROUPS`` groups at most: an event costs what its connection has, not what the broker has. Its memory is charged to
-connections: each member to its own, a group's subscriptions to the one that brought them last, and when that leaves to
-the oldest member.
+connections: each member to its own, a group's subscriptions to the one that brought them last. When that leaves, they
+are charged to a member that named as much itself, or if they are few to the oldest one; else they are forgotten until a
+heartbeat brings some: nobody pays for what a stranger left behind.
 
 When the members or the topics of a consumer group change, its members must share its queues anew. Each event returns
 the groups whose members are to be told, before the response is sent: a client may hear of the change first.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, Subscription
@@ -27,6 +29,8 @@ _MEMBER_BYTES = 512  # that a member of a group takes, with the group where it h
 _SUBSCRIPTION_BYTES = 256
 _STRING_BYTES = 64  # that a tag takes, or its code
 _CHAR_BYTES = 4  # at most
+_FEW_BYTES = 64 * 1024  # of subscriptions: with some tags for each of a hundred topics
+_COMPARED = 64  # members
 
 AnyLink = TypeVar("AnyLink", bound=Hashable)
 
@@ -39,6 +43,7 @@ class GroupMember:
     language: Language
     version: int
     heard_at: float
+    subscription_bytes: int = 0  # of what it named itself
 
 
 @dataclass
@@ -115,6 +120,7 @@ class ClientsCore(Generic[AnyLink]):
             consumer_names[group.name] = None
             self._fingerprints[group.name] = beat.fingerprint
             if not beat.without_subscriptions:
+                consumers.members[link].subscription_bytes = sum(map(_subscription_bytes, group.subscriptions))
                 has_changed |= self._subscribe(link, consumers, group.subscriptions)
             if has_changed:
                 changes += self._changed_group(group.name)
@@ -153,7 +159,7 @@ class ClientsCore(Generic[AnyLink]):
         now: float,
     ) -> GroupMember:
         """Returns what takes the place of the ``old`` member, and charges the connection with the difference."""
-        member = GroupMember(client_id, language, version, now)
+        member = GroupMember(client_id, language, version, now, old.subscription_bytes if old is not None else 0)
         self._charge(link, _member_bytes(group, member) - _member_bytes(group, old))
         return member
 
@@ -177,6 +183,17 @@ class ClientsCore(Generic[AnyLink]):
         if link is not None:
             self._charge(link, size)
         consumers.subscriber, consumers.subscription_bytes = link, size
+
+    def _leave_subscriptions(self, consumers: Consumers[AnyLink]) -> None:
+        """Who is charged with the subscriptions has left."""
+        size = consumers.subscription_bytes
+        oldest = islice(consumers.members.items(), _COMPARED)
+        heir = next((link for link, member in oldest if member.subscription_bytes >= size), None)
+        if heir is None and size <= _FEW_BYTES:
+            heir = next(iter(consumers.members), None)
+        if heir is None:
+            consumers.subscriptions, size = {}, 0
+        self._charge_subscriptions(heir, consumers, size)
 
     def _drop_unnamed(self, link: AnyLink, since: float) -> list[str]:
         """Take a link out of the groups that no heartbeat of it has named since ``since``."""
@@ -244,7 +261,7 @@ class ClientsCore(Generic[AnyLink]):
         consumers = self._consumers[group]
         self._charge(link, -_member_bytes(group, consumers.members.pop(link, None)))
         if consumers.subscriber == link:
-            self._charge_subscriptions(next(iter(consumers.members), None), consumers, consumers.subscription_bytes)
+            self._leave_subscriptions(consumers)
         self._number(consumers)
         self._groups.get(link, {}).pop(group, None)
         if not consumers.members:

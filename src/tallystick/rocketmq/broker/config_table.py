@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.wire.values import DataVersion
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.shares import share
 
 
 class Named(Protocol):
@@ -135,12 +136,6 @@ class ConfigTable(ABC, Generic[C]):
         self.version = version
         self.changes += 1
         self._changed()
-
-
-def share(room: int, places: int) -> int:
-    """Returns how much of ``room`` a host may have that has ``places`` already: at most three quarters of what others
-    leave."""
-    return max(0, min(room, -(-(room + places) * 3 // 4) - places))
 
 
 def host_of(peer: str) -> str:

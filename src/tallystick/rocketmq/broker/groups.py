@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from itertools import islice
 
-from tallystick.rocketmq.broker.config_table import ConfigTable, host_of, share
+from tallystick.rocketmq.broker.config_table import ConfigTable, host_of
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.topics import is_group_name
 from tallystick.rocketmq.wire.bodies import GroupTable
 from tallystick.rocketmq.wire.registration import topic_places
 from tallystick.rocketmq.wire.values import RETRY_PREFIX, GroupConfig, TopicConfig
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.shares import share
 
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",

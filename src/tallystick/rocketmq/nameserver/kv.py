@@ -1,7 +1,8 @@
 """The key-value configuration that operators keep at a name server, by namespace, and its file if it has one.
 
 A change is on the disk when its response is sent, and served from then on. Changes are written beside the loop, one
-after another, each with the whole file. So few may wait, and of one host fewer still; others are refused.
+after another, each with the whole file. So few may wait, and of one host fewer still, by what others leave
+(``runtime/shares.py``); others are refused.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tallystick.rocketmq.wire.bodies import KvTable
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import Disk, read_file
+from tallystick.runtime.shares import share
 from tallystick.runtime.worker import Worker
 
 MAX_BYTES = 1024 * 1024  # of the file, and of what a namespace has in a response: a frame has 16 MiB
 MAX_CHANGES = 64  # changes
-MAX_HOST_CHANGES = MAX_CHANGES * 3 // 4
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics: topic to "broker:queues;…"
 
 KvNamespaces = dict[str, dict[str, str]]  # never changed: a change makes another one
@@ -81,7 +82,7 @@ class KvConfig:
             self._worker.close()
 
     def _change(self, change: Callable[[KvNamespaces], KvNamespaces], host: str, done: OnKvSaved) -> None:
-        if self._changes_by_host.total() >= MAX_CHANGES or self._changes_by_host[host] >= MAX_HOST_CHANGES:
+        if not share(MAX_CHANGES - self._changes_by_host.total(), self._changes_by_host[host]):
             remark = "too many changes wait for the disk: ask again later"
             done(BrokerError(remark, response_code=ResponseCode.SYSTEM_BUSY))
             return

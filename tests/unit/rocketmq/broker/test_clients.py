@@ -173,6 +173,34 @@ def test_the_subscriptions_of_every_heartbeat_count_and_not_those_of_the_last_on
     assert charged(clients, charges) == {}
 
 
+def test_nobody_is_charged_with_many_subscriptions_that_another_left_behind() -> None:
+    clients, charges = ClientsCore[str](), Counter[str]()
+    hear(clients, "member", beat())
+    own = charged(clients, charges)["member"]
+    topics = tuple(f"topic-{number}" for number in range(1_000))
+    hear(clients, "stranger", beat(topics=topics))
+    list(clients.closed("stranger"))
+    assert charged(clients, charges)["member"] <= own
+    group = clients.consumers("g")
+    assert group is not None and not group.subscriptions and clients.wants_subscriptions(beat(bare=True))
+    hear(clients, "member", beat())
+    assert charged(clients, charges) == {"member": own} and list(group.subscriptions) == ["T"]
+
+
+def test_many_subscriptions_stay_while_a_member_is_there_that_names_them_itself() -> None:
+    clients, charges = ClientsCore[str](), Counter[str]()
+    topics = tuple(f"topic-{number}" for number in range(1_000))
+    hear(clients, "small", beat())
+    for link in ("one", "two"):
+        hear(clients, link, beat(topics=topics))
+    hear(clients, "two", beat(topics=topics, bare=True))
+    list(clients.closed("one"))
+    group = clients.consumers("g")
+    assert group is not None and len(group.subscriptions) == 1_000
+    sizes = charged(clients, charges)
+    assert sizes["two"] > 64 * 1024 > sizes["small"]
+
+
 def test_subscriptions_are_charged_to_who_brought_them_and_when_that_leaves_to_the_oldest_member() -> None:
     clients, charges = ClientsCore[str](), Counter[str]()
     for link in ("one", "two", "three"):

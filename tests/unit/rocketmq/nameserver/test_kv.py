@@ -135,10 +135,15 @@ def test_few_changes_may_wait_and_of_one_host_fewer(tmp_path: Path) -> None:
     config = KvConfig(OsDisk(), str(tmp_path / "kv"), lambda: worker)
     for _ in range(kv.MAX_CHANGES):
         config.put("ns", "a", "1", "stranger", told.append)
-    assert len(worker.given) == kv.MAX_HOST_CHANGES
+    assert len(worker.given) == kv.MAX_CHANGES * 3 // 4
     for _ in range(kv.MAX_CHANGES):
-        config.put("ns", "b", "1", "operator", told.append)
-    assert len(worker.given) == kv.MAX_CHANGES == len(told)
+        config.put("ns", "b", "1", "another stranger", told.append)
+    before = len(worker.given)
+    config.put("ns", "c", "1", "operator", told.append)
+    assert len(worker.given) == before + 1, "two hosts leave room for a third"
+    worker.do_one()
+    config.put("ns", "a", "1", "stranger", told.append)
+    assert len(worker.given) == before, "who has most takes no place again that others could have"
     assert {error.response_code for error in told if isinstance(error, BrokerError)} == {2}
     while worker.given:
         worker.do_one()
