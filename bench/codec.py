@@ -78,6 +78,13 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "scan_reads": (responses, 0, len(responses), 7),
         "open_entries": (even, 7, 0, functions["crc32c_digests"], 4),
         "open_entries, uneven": (uneven, 7, 0, functions["crc32c_digests"], 4),
+        "encode_records": ([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST),
+        "encode_records, singles": (
+            [(b"\x06orders", 0, number, 0, 0, HOST, 0, [content]) for number, content in enumerate(contents)],
+            0,
+            0,
+            HOST,
+        ),
         "scan_records": (log, 0),
         "scan_uniform_records": (log, 0),
     }

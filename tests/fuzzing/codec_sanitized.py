@@ -79,12 +79,13 @@ def _compare(module: Path, seconds: float, seed: int) -> int:
     assert spec is not None
     sys.modules[name] = importlib.util.module_from_spec(spec)
     loader.exec_module(sys.modules[name])
-    from support.codec_twins import COMPARISONS, COMPILED
+    from support import codec_twins, record_twins
 
-    assert COMPILED is sys.modules[name]
+    assert codec_twins.COMPILED is sys.modules[name]
+    comparisons = [*codec_twins.COMPARISONS.values(), *record_twins.COMPARISONS.values()]
     end, count = time.monotonic() + seconds, 0
-    while count < len(COMPARISONS) or time.monotonic() < end:
-        for comparison in COMPARISONS.values():
+    while count < len(comparisons) or time.monotonic() < end:
+        for comparison in comparisons:
             try:
                 comparison(Random(seed + count))
             except AssertionError as error:

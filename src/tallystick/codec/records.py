@@ -95,6 +95,7 @@ def topic_field(topic: str) -> bytes:
     return (bytes([len(text)]) if len(text) <= LONGEST_V1_TOPIC else _UNSIGNED_SHORT.pack(len(text))) + text
 
 
+@with_twin
 def encode_records(rows: Sequence[Row], offset: int, store_timestamp: int, store_host: bytes) -> bytes:
     """One record for each message, the first at the physical ``offset``, each at the end of the one before.
 

@@ -119,6 +119,13 @@ extern Crc32c crc32c_update;
 uint32_t crc32c_by_table(uint32_t crc, const uint8_t *bytes, size_t count);
 const char *choose_crc32c(void); /* Returns the name of the instructions that are used. */
 
+/* CRC32, zlib's: the same. */
+typedef uint32_t (*Crc32)(uint32_t crc, const uint8_t *bytes, size_t count);
+
+extern Crc32 crc32_update;
+uint32_t crc32_by_table(uint32_t crc, const uint8_t *bytes, size_t count);
+void choose_crc32(void);
+
 PyObject *scan_adds(ARGUMENTS);
 PyObject *scan_uniform_adds(ARGUMENTS);
 PyObject *ack_adds(ARGUMENTS);
@@ -131,6 +138,8 @@ PyObject *response_entries(ARGUMENTS);
 PyObject *open_entries(ARGUMENTS);
 PyObject *scan_records(ARGUMENTS);
 PyObject *scan_uniform_records(ARGUMENTS);
+PyObject *encode_records(ARGUMENTS);
+PyObject *crc32_ways(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);
 PyObject *crc32c_digests(ARGUMENTS);
 PyObject *crc32c_table(ARGUMENTS);

@@ -20,6 +20,8 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(open_entries),
     FUNCTION(scan_records),
     FUNCTION(scan_uniform_records),
+    FUNCTION(encode_records),
+    FUNCTION(crc32_ways),
     FUNCTION(crc32c_digest),
     FUNCTION(crc32c_digests),
     FUNCTION(crc32c_table),
@@ -30,6 +32,7 @@ State *state_of(PyObject *module) { return PyModule_GetState(module); }
 
 static int start(PyObject *module) {
     State *state = state_of(module);
+    choose_crc32();
     if (PyModule_AddStringConstant(module, "CRC32C", choose_crc32c()) < 0 ||
         PyModule_AddIntMacro(module, INTERFACE) < 0 ||
         (state->crc32c_digest = PyObject_GetAttrString(module, "crc32c_digest")) == NULL ||

@@ -1,0 +1,86 @@
+"""Compare the two implementations of what a broker encodes and scans: see ``codec_twins``, which has the ledgers' part.
+
+What the functions take comes from code of ours, whose types are as its annotations say; numbers and lengths may be any.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from support.codec_twins import COMPILED, compare
+from tallystick.codec import records
+from tallystick.codec.checksum import crc32
+from tallystick.codec.records import Content, Row
+
+_EDGES = tuple(sign * (1 << bits) + more for bits in (31, 32, 63, 64) for sign in (1, -1) for more in (-1, 0, 1))
+_TOPICS = ("orders", "t", "%RETRY%g", "a" * 127, "b" * 128, "c" * 255, "Füße", "")
+_BUFFERS = (bytes, bytes, bytearray, memoryview, lambda body: memoryview(bytearray(body)))
+
+
+def _number(random: Random, most: int = 1 << 20) -> int:
+    """Seldom one that may be too large for its place."""
+    return random.choice(_EDGES) if random.random() < 0.02 else random.randrange(most)
+
+
+def _bytes(random: Random, most: int = 300) -> bytes:
+    return random.randbytes(random.choice((0, 1, 63, 64, 65)) if random.random() < 0.3 else random.randrange(most))
+
+
+def _host(random: Random) -> bytes:
+    return random.randbytes(7 if random.random() < 0.01 else random.choice((8, 8, 8, 20)))
+
+
+def _body(random: Random) -> bytes | bytearray | memoryview:
+    body = random.choice(_BUFFERS)(_bytes(random))
+    if random.random() < 0.01:  # views of other things than bytes one after another
+        body = random.choice((memoryview(bytes(64))[::2], memoryview(bytes(64)).cast("q")))
+    return body
+
+
+def _contents(random: Random) -> list[Content]:
+    sizes = [random.choice((0, 20, 300)) for _ in range(random.choice((0, 1, 1, 1, 5)))]
+    contents = [(_number(random), _body(random), random.randbytes(size)) for size in sizes]
+    if random.random() < 0.01:
+        contents.append((0, b"", bytes(random.choice((65535, 65536)))))
+    return contents
+
+
+def _row(random: Random) -> Row:
+    contents: list[Content] | tuple[Content, ...] = _contents(random)
+    return (
+        records.topic_field(random.choice(_TOPICS)),
+        _number(random, 9),
+        _number(random),
+        random.choice((0, 1, 8, 16, 32, 48, _number(random))),
+        _number(random),
+        _host(random),
+        _number(random, 9),
+        tuple(contents) if random.random() < 0.5 else contents,
+    )
+
+
+def _encode_records(random: Random) -> None:
+    rows: list[Any] = [_row(random) for _ in range(random.randrange(6))]
+    arguments: tuple[object, ...] = (
+        random.choice((list, tuple))(rows),
+        _number(random),
+        _number(random),
+        _host(random),
+    )
+    odd = random.random()
+    if odd < 0.02:
+        rows[:1] = [random.choice((rows, (), (b"", 0), (*_row(random)[:7], 5), [*_row(random)], None))]
+    elif odd < 0.04:
+        arguments = (deque(rows), *arguments[1:]) if odd < 0.03 else (*arguments[:3], None)
+    compare("encode_records", *arguments)
+    data, initial = _bytes(random, 700), random.choice((0, random.randrange(1 << 32)))
+    assert COMPILED is not None
+    assert COMPILED.crc32_ways(data, initial) == (crc32(data, initial),) * 2, f"{data!r}, {initial}"
+
+
+COMPARISONS: dict[str, Callable[[Random], None]] = {
+    comparison.__name__.removeprefix("_"): comparison for comparison in (_encode_records,)
+}
