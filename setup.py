@@ -13,7 +13,7 @@ LOWEST = "cp311"  # one binary for this Python and all that follow it (stable AB
 compiled_codec = Extension(
     "tallystick.codec._compiled",
     sources=sorted(map(str, FOLDER.glob("*.c"))),
-    depends=[str(FOLDER / "codec.h")],
+    depends=sorted(map(str, FOLDER.glob("*.h"))),
     define_macros=[("Py_LIMITED_API", "0x030b0000")],
     extra_compile_args=["-std=c11", "-O3", "-g0", "-Wall", "-Wextra", "-fvisibility=hidden"],
     py_limited_api=True,

@@ -24,13 +24,13 @@ from report import grid
 
 from tallystick.bookkeeper.wire import digest
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec import frames, reads, records, uniform, uniform_records
+from tallystick.codec import frames, pulled, reads, records, uniform, uniform_records
 from tallystick.codec.frames import PLAIN_ADD, AddRun
 from tallystick.codec.implementation import REFERENCES, load
 
 COMPILED = load({})
 COUNTS, SIZES = (1, 10, 1000), (100, 1024)
-USED = (frames, reads, records, uniform, uniform_records, digest)  # what they define is in REFERENCES
+USED = (frames, pulled, reads, records, uniform, uniform_records, digest)  # what they define is in REFERENCES
 KEY, HOST = bytes(20), bytes(8)
 Functions = dict[str, Callable[..., Any]]
 Cases = dict[str, tuple[object, ...]]
@@ -87,6 +87,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         ),
         "scan_records": (log, 0),
         "scan_uniform_records": (log, 0),
+        "scan_pulled": (log,),
     }
 
 

@@ -11,9 +11,12 @@ from random import Random
 from typing import Any
 
 from support.codec_twins import COMPILED, compare
-from tallystick.codec import records
+from tallystick.codec import pulled, records
 from tallystick.codec.checksum import crc32
 from tallystick.codec.records import Content, Row
+
+# All functions that have a twin are known when their modules are imported.
+TWINNED = (records, pulled)
 
 _EDGES = tuple(sign * (1 << bits) + more for bits in (31, 32, 63, 64) for sign in (1, -1) for more in (-1, 0, 1))
 _TOPICS = ("orders", "t", "%RETRY%g", "a" * 127, "b" * 128, "c" * 255, "Füße", "")
@@ -81,6 +84,36 @@ def _encode_records(random: Random) -> None:
     assert COMPILED.crc32_ways(data, initial) == (crc32(data, initial),) * 2, f"{data!r}, {initial}"
 
 
+def _stored(random: Random) -> bytes:
+    """Records from anywhere in a log, often with a lie in them, mostly in a length."""
+    parts = []
+    for _ in range(random.randrange(6)):
+        topic = records.topic_field(random.choice(_TOPICS))
+        bodies = [(random.randrange(9), random.randbytes(random.randrange(90)), _bytes(random, 40)) for _ in range(2)]
+        row = topic, random.randrange(9), 7, random.choice((0, 0, 1)), 5, random.randbytes(random.choice((8, 8, 20))), 0
+        host = random.randbytes(random.choice((8, 8, 20)))
+        parts.append(records.encode_records([(*row, bodies)], random.randrange(1 << 40), 9, host))
+    data = bytearray(b"".join(parts))
+    for _ in range(random.choice((0, 0, 1, 2))):
+        starts = [sum(map(len, parts[:number])) for number in range(len(parts))] or [0]
+        place = random.choice((*starts, *[start + 84 for start in starts], random.randrange(len(data) + 1)))
+        kind = random.randrange(4)
+        if kind < 2:
+            lie = random.choice((0, 8, 74, 91, len(data), (1 << 31) - 1, 1 << 31, (1 << 32) - 1)).to_bytes(4, "big")
+            data[place : place + len(lie)] = lie[: len(data) - place]
+        elif kind == 2:
+            del data[place + random.randrange(100) :]
+        elif data:
+            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    return bytes(data)
+
+
+def _scan_pulled(random: Random) -> None:
+    data = random.choice((bytes, bytes, bytes, bytearray))(_stored(random))
+    named = {} if random.random() < 0.3 else {"verify": random.random() < 0.5}
+    compare("scan_pulled", data, **named)
+
+
 COMPARISONS: dict[str, Callable[[Random], None]] = {
-    comparison.__name__.removeprefix("_"): comparison for comparison in (_encode_records,)
+    comparison.__name__.removeprefix("_"): comparison for comparison in (_encode_records, _scan_pulled)
 }

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass, field
 
 from tallystick.codec.checksum import crc32
+from tallystick.codec.implementation import with_twin
 from tallystick.codec.records import BORN_V6, CRC_MASK, HEADS, SMALLEST, STORE_V6, V1, V2
 
 _UNSIGNED_SHORT = struct.Struct(">H")
@@ -47,6 +48,7 @@ class PulledRun:
         return len(self.bodies)
 
 
+@with_twin
 def scan_pulled(buffer: bytes, *, verify: bool = True) -> PulledRun:
     """The records from the buffer's start up to the first that is none; ``verify`` checks the CRCs of their bodies."""
     run = PulledRun()

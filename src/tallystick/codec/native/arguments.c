@@ -43,6 +43,7 @@ static const struct {
     [SPREAD_ENTRIES] = {"tallystick.codec.reads", "SpreadEntries", NULL},
     [ENTRY_RUN] = {"tallystick.codec.reads", "EntryRun", NULL},
     [RECORD_RUN] = {"tallystick.codec.records", "RecordRun", NULL},
+    [PULLED_RUN] = {"tallystick.codec.pulled", "PulledRun", NULL},
     [STOP_END] = {"tallystick.codec.records", "Stop", "END"},
     [STOP_PARTIAL] = {"tallystick.codec.records", "Stop", "PARTIAL"},
     [STOP_BLANK] = {"tallystick.codec.records", "Stop", "BLANK"},

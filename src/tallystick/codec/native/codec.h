@@ -34,6 +34,7 @@ typedef enum {
     SPREAD_ENTRIES,
     ENTRY_RUN,
     RECORD_RUN,
+    PULLED_RUN,
     STOP_END,
     STOP_PARTIAL,
     STOP_BLANK,
@@ -140,6 +141,7 @@ PyObject *scan_records(ARGUMENTS);
 PyObject *scan_uniform_records(ARGUMENTS);
 PyObject *encode_records(ARGUMENTS);
 PyObject *crc32_ways(ARGUMENTS);
+PyObject *scan_pulled(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);
 PyObject *crc32c_digests(ARGUMENTS);
 PyObject *crc32c_table(ARGUMENTS);

@@ -22,6 +22,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(scan_uniform_records),
     FUNCTION(encode_records),
     FUNCTION(crc32_ways),
+    FUNCTION(scan_pulled),
     FUNCTION(crc32c_digest),
     FUNCTION(crc32c_digests),
     FUNCTION(crc32c_table),

@@ -4,15 +4,7 @@
    No code in Python runs between the first look at an argument and the last: so none of them changes or goes meanwhile,
    and what was counted holds when it is written. */
 
-#include "codec.h"
-
-#define V1 0xDAA320A7u
-#define V2 0xDAA320ABu
-#define LONGEST_V1_TOPIC 127
-#define FIXED_BYTES 74 /* without hosts, topic field, body and properties */
-#define CRC_MASK 0x7FFFFFFFu
-#define BORN_V6 16
-#define STORE_V6 32
+#include "records.h"
 
 enum { TOPIC, QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, BORN, BORN_HOST, RECONSUMED, CONTENTS, ROW_ITEMS };
 enum { FLAG, BODY, PROPERTIES, CONTENT_ITEMS };
@@ -68,7 +60,7 @@ static bool read_bytes(PyObject *object, Bytes *bytes) {
 }
 
 static bool read_host(PyObject *object, Bytes *host) {
-    return read_bytes(object, host) && (host->count == 8 || host->count == 20);
+    return read_bytes(object, host) && (host->count == V4_HOST || host->count == V4_HOST + V6_EXTRA);
 }
 
 static bool read_body(PyObject *object, Bytes *body) {
@@ -159,7 +151,8 @@ static uint8_t *put_u64(uint8_t *to, uint64_t value) {
 
 static uint8_t *put_record(uint8_t *to, const Append *append, const Row *row, const Message *message,
                            int64_t queue_offset, int64_t offset) {
-    int64_t flags = row->sys_flag | (row->born_host.count != 8 ? BORN_V6 : 0) | (append->store_host.count != 8 ? STORE_V6 : 0);
+    int64_t flags = row->sys_flag | (row->born_host.count != V4_HOST ? BORN_V6 : 0);
+    flags |= append->store_host.count != V4_HOST ? STORE_V6 : 0;
     int64_t size = fixed_bytes(append, row) + message->body.count + message->properties.count;
     to = put_u32(to, (uint32_t)size);
     to = put_u32(to, row->topic.count <= LONGEST_V1_TOPIC + 1 ? V1 : V2);

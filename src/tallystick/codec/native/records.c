@@ -1,35 +1,10 @@
 /* Runs of CommitLog records: twins of codec/records.py, which has the layout, and of codec/uniform_records.py. */
 
-#include "codec.h"
+#include "records.h"
 
-#define V1 0xDAA320A7u
-#define V2 0xDAA320ABu
 #define BLANK 0xCBD43194u
 #define BLANK_BYTES 8
-#define SMALLEST 91
-#define BORN_V6 16
-#define STORE_V6 32
-#define V6_EXTRA 12
-#define CRC_MASK 0x7FFFFFFFu
-#define CRC_AT 8
-#define QUEUE_ID_AT 12
-#define QUEUE_OFFSET_AT 20
-#define PHYSICAL_AT 28
-#define SYS_FLAG_AT 36
-#define STORED_AT 56     /* with an IPv4 host before it */
-#define BODY_SIZE_AT 84  /* with two of them */
-#define FEW 16           /* of fewer no run is uniform */
-
-/* A whole record, by what is read of it; all places are in the buffer. */
-typedef struct {
-    Py_ssize_t position;
-    Py_ssize_t size;
-    Py_ssize_t stored_at;
-    Py_ssize_t body_at;
-    Py_ssize_t body_end;
-    Py_ssize_t topic_at;
-    Py_ssize_t topic_end;
-} Record;
+#define FEW 16 /* of fewer no run is uniform */
 
 /* What the last bytes of a buffer are, too few for a record; or those at a place where no usual one is. */
 static Imported judge_rest(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position) {
@@ -45,29 +20,22 @@ static Imported judge_rest(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t po
     return (magic == V1 || magic == V2) && size >= SMALLEST ? STOP_PARTIAL : STOP_DAMAGED;
 }
 
-/* Reads the record at a position. Returns true, or false and why there is none. */
-static bool read_record(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position, int64_t base, Record *record,
-                        Imported *stop) {
-    *stop = judge_rest(bytes, limit, position);
-    if (limit - position < SMALLEST || *stop != STOP_PARTIAL)
+bool read_record(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position, Record *record) {
+    if (limit - position < SMALLEST)
         return false;
     const uint8_t *start = bytes + position;
     int64_t size = read_u32(start), left = limit - position;
-    if (size > left)
-        return false;
-    *stop = STOP_DAMAGED;
-    uint32_t flags = read_u32(start + SYS_FLAG_AT);
+    uint32_t magic = read_u32(start + 4), flags = read_u32(start + SYS_FLAG_AT);
     int64_t born_extra = flags & BORN_V6 ? V6_EXTRA : 0, store_extra = flags & STORE_V6 ? V6_EXTRA : 0;
-    int64_t body_at = BODY_SIZE_AT + born_extra + store_extra + 4, topic_size_bytes = read_u32(start + 4) == V1 ? 1 : 2;
-    if (body_at > size)
+    int64_t body_at = BODY_SIZE_AT + born_extra + store_extra + 4, topic_size_bytes = magic == V1 ? 1 : 2;
+    if ((magic != V1 && magic != V2) || size > left || body_at > size)
         return false;
     int64_t body_size = read_i32(start + body_at - 4), topic_at = body_at + body_size + topic_size_bytes;
     if (body_size < 0 || topic_at + 2 > size)
         return false;
     int64_t topic_size = topic_size_bytes == 1 ? start[topic_at - 1] : read_u16(start + topic_at - 2);
     int64_t properties_at = topic_at + topic_size + 2;
-    if (properties_at > size || properties_at + read_u16(start + properties_at - 2) != size ||
-        base > INT64_MAX - position || read_i64(start + PHYSICAL_AT) != base + position)
+    if (properties_at > size || properties_at + read_u16(start + properties_at - 2) != size)
         return false;
     record->position = position;
     record->size = (Py_ssize_t)size;
@@ -79,7 +47,20 @@ static bool read_record(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t posit
     return true;
 }
 
-static bool has_its_crc(const uint8_t *bytes, const Record *record) {
+/* Whether there is a record that was written to this place of the log: base is the physical offset of the buffer. */
+static bool read_placed(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position, int64_t base, Record *record) {
+    return read_record(bytes, limit, position, record) && base <= INT64_MAX - position &&
+           read_i64(bytes + position + PHYSICAL_AT) == base + position;
+}
+
+/* Why there is none. */
+static Imported stop_at(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position) {
+    Imported rest = judge_rest(bytes, limit, position);
+    bool is_whole = limit - position >= SMALLEST && (int64_t)read_u32(bytes + position) <= limit - position;
+    return rest == STOP_PARTIAL && is_whole ? STOP_DAMAGED : rest;
+}
+
+bool has_its_crc(const uint8_t *bytes, const Record *record) {
     uint32_t crc = crc32_update(0, bytes + record->body_at, (size_t)(record->body_end - record->body_at));
     return (crc & CRC_MASK) == read_u32(bytes + record->position + CRC_AT);
 }
@@ -100,22 +81,14 @@ static bool open_columns(Columns *columns, Py_ssize_t count) {
     return good;
 }
 
-static PyObject *bytes_of(const uint8_t *from, Py_ssize_t count) {
-    return PyBytes_FromStringAndSize((const char *)from, count);
-}
-
-static PyObject *topic_of(Columns *columns, const uint8_t *from, Py_ssize_t count) {
-    char *last;
-    Py_ssize_t last_count;
-    if (columns->topic != NULL && !PyBytes_AsStringAndSize(columns->topic, &last, &last_count) && last_count == count &&
-        !memcmp(last, from, (size_t)count)) {
-        Py_INCREF(columns->topic);
-        return columns->topic;
-    }
-    PyObject *topic = bytes_of(from, count);
-    Py_XINCREF(topic);
-    replace(&columns->topic, topic);
-    return topic;
+PyObject *bytes_between(const uint8_t *bytes, Py_ssize_t start, Py_ssize_t stop, PyObject **last) {
+    char *before;
+    Py_ssize_t count;
+    if (*last == NULL || PyBytes_AsStringAndSize(*last, &before, &count) < 0 || count != stop - start ||
+        memcmp(before, bytes + start, (size_t)count))
+        replace(last, PyBytes_FromStringAndSize((const char *)bytes + start, stop - start));
+    Py_XINCREF(*last);
+    return *last;
 }
 
 static bool put_record(Columns *columns, Py_ssize_t at, const uint8_t *bytes, const Record *record) {
@@ -128,9 +101,9 @@ static bool put_record(Columns *columns, Py_ssize_t at, const uint8_t *bytes, co
            put(column[QUEUE_OFFSETS], at, PyLong_FromLongLong(read_i64(start + QUEUE_OFFSET_AT))) &&
            put(column[SYS_FLAGS], at, PyLong_FromLong(read_i32(start + SYS_FLAG_AT))) &&
            put(column[STORE_TIMESTAMPS], at, PyLong_FromLongLong(read_i64(bytes + record->stored_at))) &&
-           put(column[TOPICS], at,
-               topic_of(columns, bytes + record->topic_at, record->topic_end - record->topic_at)) &&
-           put(column[PROPERTIES], at, bytes_of(bytes + properties_at, end - properties_at));
+           put(column[TOPICS], at, bytes_between(bytes, record->topic_at, record->topic_end, &columns->topic)) &&
+           put(column[PROPERTIES], at,
+               PyBytes_FromStringAndSize((const char *)bytes + properties_at, end - properties_at));
 }
 
 /* Releases the columns, and makes a RecordRun of them if they are good. */
@@ -163,25 +136,18 @@ PyObject *scan_records(ARGUMENTS) {
         return NULL;
     const uint8_t *bytes = (const uint8_t *)start;
     Record record;
-    Imported stop;
-    for (; read_record(bytes, limit, position, base, &record, &stop); position += record.size, count++) {
-        if (verify && !has_its_crc(bytes, &record)) {
-            stop = STOP_DAMAGED;
-            break;
-        }
-    }
+    for (; read_placed(bytes, limit, position, base, &record) && (!verify || has_its_crc(bytes, &record)); count++)
+        position += record.size;
     Columns columns;
     bool good = open_columns(&columns, count);
-    Imported none;
     for (Py_ssize_t at = 0, next = 0; good && at < count; at++, next += record.size)
-        good = read_record(bytes, limit, next, base, &record, &none) && put_record(&columns, at, bytes, &record);
-    return close_columns(module, &columns, good, position, stop);
+        good = read_record(bytes, limit, next, &record) && put_record(&columns, at, bytes, &record);
+    return close_columns(module, &columns, good, position, stop_at(bytes, limit, position));
 }
 
 /* How many records like the first fill the buffer, but for less than one at the end; 0 if any differs. */
 static Py_ssize_t count_uniform(const uint8_t *bytes, Py_ssize_t limit, int64_t base, Record *first) {
-    Imported stop;
-    if (limit < FEW * SMALLEST || !read_record(bytes, limit, 0, base, first, &stop) || read_u32(bytes + 4) != V1 ||
+    if (limit < FEW * SMALLEST || !read_placed(bytes, limit, 0, base, first) || read_u32(bytes + 4) != V1 ||
         read_u32(bytes + SYS_FLAG_AT) & (BORN_V6 | STORE_V6))
         return 0;
     Py_ssize_t count = limit / first->size, middle = first->topic_at - 1;
