@@ -85,6 +85,8 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
             0,
             HOST,
         ),
+        "open_together": (even, 7, 0, functions["crc32c_digests"], 4),
+        "open_together, uneven": (uneven, 7, 0, functions["crc32c_digests"], 4),
         "scan_records": (log, 0),
         "scan_uniform_records": (log, 0),
         "scan_pulled": (log,),

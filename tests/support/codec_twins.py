@@ -242,6 +242,14 @@ def _entries(random: Random, kind: DigestType, password: bytes) -> list[bytes]:
 
 
 def _open_entries(random: Random) -> None:
+    _open(random, "open_entries")
+
+
+def _open_together(random: Random) -> None:
+    _open(random, "open_together")
+
+
+def _open(random: Random, function: str) -> None:
     kind = random.choice((DigestType.CRC32C, DigestType.CRC32C, *DigestType))
     known = digests.Digest.of(kind, b"pw")
     compute = REFERENCES["crc32c_digests"] if kind is DigestType.CRC32C else known.compute_all
@@ -253,11 +261,27 @@ def _open_entries(random: Random) -> None:
             data = data[:-1]
         entries = reads.EvenEntries(memoryview(data), len(entries[0]), gap)
         if random.random() < 0.3 and len(entries):
-            entries = reads.SpreadEntries(0, [(range(len(entries)), entries)])
+            entries = _spread(random, entries)
     else:
         entries = random.choice((list, tuple))(random.choice(_ANY)(entry) for entry in entries)
     size = known.size if random.random() < 0.97 else random.choice((0, 4, 8, 20))
-    compare("open_entries", entries, _LEDGER, random.choice((0, 0, 0, 1, -1)), compute, size)
+    compare(function, entries, _LEDGER, random.choice((0, 0, 0, 1, -1)), compute, size)
+
+
+def _spread(random: Random, entries: reads.EvenEntries) -> reads.SpreadEntries:
+    """The entries in two responses, seldom with a lie in their ids."""
+    ids = list(range(len(entries)))
+    random.shuffle(ids)
+    step, cut = entries.gap + entries.size, random.randrange(len(ids) + 1)
+    parts = []
+    for part in (ids[:cut], ids[cut:]):
+        data = b"".join(bytes(entries.data[each * step : (each + 1) * step]) for each in part)
+        parts.append((part, reads.EvenEntries(memoryview(data), entries.size, entries.gap)))
+    if random.random() < 0.1:
+        place = random.randrange(2)
+        lie = random.choice(([*parts[place][0], 3], parts[place][0][:-1], [each + 1 for each in parts[place][0]]))
+        parts[place] = lie, parts[place][1]
+    return reads.SpreadEntries(random.choice((0, 0, 0, 0, 1)), parts)
 
 
 def _record(random: Random, physical: int, body: bytes, topic: bytes, properties: bytes, flags: int) -> bytes:
@@ -362,6 +386,7 @@ COMPARISONS: dict[str, Callable[[Random], None]] = {
         _scan_reads,
         _response_entries,
         _open_entries,
+        _open_together,
         _scan_records,
         _scan_uniform_records,
         _crc32c_digest,

@@ -11,9 +11,9 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hmac import compare_digest
-from itertools import pairwise, takewhile
+from itertools import accumulate, pairwise, takewhile
 from typing import overload
 
 from tallystick.codec.implementation import with_twin
@@ -117,6 +117,45 @@ class EvenEntries(Sequence[memoryview]):
         return [self.data[at + gap : at + step] for at in place]
 
 
+@dataclass(frozen=True, slots=True)
+class PackedEntries(Sequence[memoryview]):
+    """Payloads of any sizes, one after another: no object each until asked."""
+
+    data: memoryview
+    offsets: array[int]  # payload i is data[offsets[i] : offsets[i + 1]]
+
+    @staticmethod
+    def of(payloads: Sequence[Buffer]) -> PackedEntries:
+        """The same payloads, copied."""
+        return PackedEntries(memoryview(b"".join(payloads)), array("q", accumulate(map(len, payloads), initial=0)))
+
+    @property
+    def bytes(self) -> memoryview:
+        """Those of all payloads."""
+        return self.data[self.offsets[0] : self.offsets[-1]]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[memoryview]:
+        data = self.data
+        return iter([data[start:end] for start, end in pairwise(self.offsets)])
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[memoryview]: ...
+
+    def __getitem__(self, index: int | slice) -> memoryview | Sequence[memoryview]:
+        place = range(len(self))[index]
+        if isinstance(place, int):
+            return self.data[self.offsets[place] : self.offsets[place + 1]]
+        if place.step == 1:
+            return PackedEntries(self.data, self.offsets[place.start : max(place.start, place.stop) + 1])
+        return [self[at] for at in place]
+
+
 def joined_entries(parts: Sequence[_Column]) -> _Column:
     """All entries of the parts, or their payloads, in order: as they lie there where all have one size."""
     if len(parts) == 1:
@@ -124,7 +163,18 @@ def joined_entries(parts: Sequence[_Column]) -> _Column:
     even = [part for part in parts if isinstance(part, EvenEntries)]
     if len(even) == len(parts) and len({(part.size, part.gap) for part in even}) == 1:
         return EvenEntries(memoryview(b"".join(part.data for part in even)), even[0].size, even[0].gap)
+    packed = [part for part in parts if isinstance(part, PackedEntries)]
+    if len(packed) == len(parts):
+        return _joined_packed(packed)
     return [entry for part in parts for entry in part]
+
+
+def _joined_packed(parts: Sequence[PackedEntries]) -> PackedEntries:
+    data, offsets = [part.bytes for part in parts], array("q", (0,))
+    for part in parts:
+        moved = offsets[-1] - part.offsets[0]
+        offsets.extend(part.offsets[1:] if not moved else array("q", [end + moved for end in part.offsets[1:]]))
+    return PackedEntries(memoryview(b"".join(data)), offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +259,9 @@ class EntryRun:
     def payload_bytes(self) -> int:
         """The bytes of all payloads."""
         payloads = self.payloads
-        return payloads.size * len(payloads) if isinstance(payloads, EvenEntries) else sum(map(len, payloads))
+        if isinstance(payloads, EvenEntries):
+            return payloads.size * len(payloads)
+        return len(payloads.bytes) if isinstance(payloads, PackedEntries) else sum(map(len, payloads))
 
     @property
     def last(self) -> int:
@@ -246,6 +298,22 @@ def open_entries(
                 count = at
                 break
     return EntryRun(ledger, first, fields[2 : 4 * count : 4], fields[3 : 4 * count : 4], payloads[:count])
+
+
+@with_twin
+def open_together(
+    entries: Sequence[Buffer],
+    ledger: int,
+    first: int,
+    digests: Callable[[Sequence[Buffer], Sequence[Buffer]], bytes],
+    digest_bytes: int,
+) -> EntryRun:
+    """As ``open_entries``, with no object for a payload: of EvenEntries they stay where they are, others are packed."""
+    run, start = open_entries(entries, ledger, first, digests, digest_bytes), _HEADER_BYTES + digest_bytes
+    if isinstance(entries, EvenEntries) and entries.size >= start:
+        data = entries.data[: len(run) * (entries.gap + entries.size)]
+        return replace(run, payloads=EvenEntries(data, entries.size - start, entries.gap + start))
+    return replace(run, payloads=PackedEntries.of(run.payloads))
 
 
 def _columns(entries: Sequence[Buffer], digest_bytes: int) -> tuple[_Column, _Column, _Column]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -112,13 +111,6 @@ def integers(values: npt.NDArray[Any], kind: pa.DataType, valid: Flags | None = 
     native = np.ascontiguousarray(values, np.int32 if kind == pa.int32() else np.int64)
     bitmap = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(native), [bitmap, pa.py_buffer(native)])
-
-
-def packed(values: npt.NDArray[Any]) -> array[int]:
-    """Returns whole numbers as an array of 64 bits."""
-    native = array("q")
-    native.frombytes(values.astype(np.int64).tobytes())
-    return native
 
 
 def first_false(flags: Flags) -> int:

@@ -21,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tallystick.codec.reads import EntryRun, EvenEntries
+from tallystick.codec.reads import EntryRun, EvenEntries, PackedEntries
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import items, whole
+
+Numbers = npt.NDArray[np.int64]
 
 MAX_BATCH_BYTES = 1 << 30  # offsets of Arrow's binary type have 32 bits
 
@@ -70,10 +72,10 @@ async def batches_of(runs: AsyncGenerator[EntryRun, None], batching: Batching) -
     rows = size = 0
     async with aclosing(runs):
         async for run in runs:
-            sizes = _sizes(run.payloads)
+            ends = _ends_of(run.payloads)
             start = 0
             while start < len(run):
-                stop, size = _fitting(sizes, start, batching.rows - rows, size, batching.bytes, empty=not rows)
+                stop, size = _fitting(ends, start, batching.rows - rows, size, batching.bytes, empty=not rows)
                 if stop > start:
                     parts.append(run if (start, stop) == (0, len(run)) else _part(run, start, stop))
                     rows += stop - start
@@ -85,27 +87,22 @@ async def batches_of(runs: AsyncGenerator[EntryRun, None], batching: Batching) -
         yield _batch(parts, schema)
 
 
-def _fitting(sizes: list[int], start: int, rows: int, size: int, limit: int, *, empty: bool) -> tuple[int, int]:
-    """Return where a batch that already has ``size`` bytes ends among ``sizes[start:]``, and its bytes then."""
-    stop = min(len(sizes), start + rows)
-    whole = size + sum(sizes[start:stop])
-    if whole <= limit:
-        return stop, whole
-    at = start
-    while at < stop and (size + sizes[at] <= limit or (empty and at == start)):
-        size += sizes[at]
-        at += 1
-    return at, size
+def _fitting(ends: Numbers, start: int, rows: int, size: int, limit: int, *, empty: bool) -> tuple[int, int]:
+    """Return where a batch that has ``size`` bytes already ends among payloads from ``start`` on, and its bytes."""
+    fitting = int(np.searchsorted(ends, ends[start] + limit - size, side="right")) - 1
+    stop = max(start + 1 if empty else start, min(fitting, start + rows, len(ends) - 1))
+    return stop, size + int(ends[stop] - ends[start])
 
 
-def _sizes(payloads: Sequence[bytes | memoryview]) -> list[int]:
-    return [payloads.size] * len(payloads) if isinstance(payloads, EvenEntries) else list(map(len, payloads))
-
-
-def _sizes_of(payloads: Sequence[bytes | memoryview]) -> npt.NDArray[np.int32]:
+def _ends_of(payloads: Sequence[bytes | memoryview]) -> Numbers:
+    """Return where payloads begin if one follows another, and behind them where the last one ends."""
     if isinstance(payloads, EvenEntries):
-        return np.full(len(payloads), payloads.size, np.int32)
-    return np.fromiter(map(len, payloads), np.int32, len(payloads))
+        return np.arange(len(payloads) + 1) * payloads.size
+    if isinstance(payloads, PackedEntries):
+        return np.frombuffer(payloads.offsets, np.int64)
+    ends = np.zeros(len(payloads) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)), out=ends[1:])
+    return ends
 
 
 def _part(run: EntryRun, start: int, stop: int) -> EntryRun:
@@ -153,26 +150,35 @@ def _joined(columns: list[array[int]]) -> array[int]:
 
 
 def _payloads(runs: list[EntryRun], rows: int) -> pa.Array:
-    offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.concatenate([_sizes_of(run.payloads) for run in runs]), out=offsets[1:])
+    offsets, count, end = np.zeros(rows + 1, np.int32), 0, 0
+    for run in runs:
+        ends = _ends_of(run.payloads)
+        np.add(ends[1:], end - ends[0], out=offsets[count + 1 : count + len(ends)], casting="same_kind")
+        count, end = count + len(run), end + run.payload_bytes
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(_bytes_of(runs))])
 
 
 def _bytes_of(runs: list[EntryRun]) -> Any:
     """Return the payloads of all runs one after another."""
     if not any(isinstance(run.payloads, EvenEntries) for run in runs):
-        return b"".join(chain.from_iterable(run.payloads for run in runs))
+        parts = [_parts_of(run.payloads) for run in runs]
+        return parts[0][0] if len(runs) == 1 == len(parts[0]) else b"".join(chain.from_iterable(parts))
     data, end = np.empty(sum(run.payload_bytes for run in runs), np.uint8), 0
     for run in runs:
         start, end = end, end + run.payload_bytes
         if isinstance(run.payloads, EvenEntries):
-            data[start:end].reshape(len(run), run.payloads.size)[:] = rows_of(run.payloads)
+            data[start:end].reshape(len(run), run.payloads.size)[:] = _rows_of(run.payloads)
         else:
-            data[start:end] = np.frombuffer(b"".join(run.payloads), np.uint8)
+            data[start:end] = np.frombuffer(b"".join(_parts_of(run.payloads)), np.uint8)
     return data
 
 
-def rows_of(entries: EvenEntries) -> npt.NDArray[np.uint8]:
+def _parts_of(payloads: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+    """Return the bytes of payloads in as few parts as there are."""
+    return [payloads.bytes] if isinstance(payloads, PackedEntries) else payloads
+
+
+def _rows_of(entries: EvenEntries) -> npt.NDArray[np.uint8]:
     """Return a view of entries, or of payloads, that has a row for each, without what is between them."""
     count, size, step = len(entries), entries.size, entries.gap + entries.size
     return np.ndarray((count, size), np.uint8, cast("bytes", entries.data), entries.gap, (step, 1))

@@ -35,7 +35,7 @@ from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.lost_runs import is_lost, next_lost
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId
 from tallystick.codec.frames import Buffer
-from tallystick.codec.reads import EntryRun, SpreadEntries, open_entries
+from tallystick.codec.reads import EntryRun, SpreadEntries, open_entries, open_together
 from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, TallyError
 
 PIECE_BYTES = 1024 * 1024
@@ -50,12 +50,18 @@ MAX_STRIPED_PIECES = 2  # so many of those at a time
 Opener = Callable[[Sequence[Buffer], LedgerId, EntryId, Digest], EntryRun]  # see open_entries
 
 
-def _open_entries(entries: Sequence[Buffer], ledger: LedgerId, first: EntryId, digest: Digest) -> EntryRun:
+def open_as_objects(entries: Sequence[Buffer], ledger: LedgerId, first: EntryId, digest: Digest) -> EntryRun:
+    """An ``Opener`` for who wants each payload."""
     return open_entries(entries, ledger, first, digest.compute_all, digest.size)
 
 
+def open_without_objects(entries: Sequence[Buffer], ledger: LedgerId, first: EntryId, digest: Digest) -> EntryRun:
+    """An ``Opener`` for who wants payloads by columns."""
+    return open_together(entries, ledger, first, digest.compute_all, digest.size)
+
+
 async def fetch_runs(
-    client: BookieClient, ranges: Iterable[Range], *, opener: Opener = _open_entries
+    client: BookieClient, ranges: Iterable[Range], *, opener: Opener = open_as_objects
 ) -> AsyncGenerator[EntryRun, None]:
     """Read the entries of all ranges, in order and checked, as runs of consecutive entries.
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
-from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.bookkeeper.ledger.fetch import Opener, fetch_runs, open_as_objects, open_without_objects
 from tallystick.bookkeeper.ledger.follow import LacFollower, MetadataChange
 from tallystick.bookkeeper.ledger.heard_lacs import HeardLac
 from tallystick.bookkeeper.ledger.lac import read_lac
@@ -161,7 +161,7 @@ class LedgerReader:
 
         self._require_open()
         check_bounds(self.id, first, last, self.last_entry)
-        return batches_of(self._runs(first, last), Batching(columns, batch_rows, batch_bytes))
+        return batches_of(self._runs(first, last, open_without_objects), Batching(columns, batch_rows, batch_bytes))
 
     def follow(self, first: EntryId) -> AsyncGenerator[Entry, None]:
         """Read the entries from ``first`` on as they are confirmed; ends when the ledger is closed and read to its end.
@@ -267,12 +267,14 @@ class LedgerReader:
                 for entry in entries_of(run):
                     yield entry
 
-    async def _runs(self, first: EntryId, last: EntryId) -> AsyncGenerator[EntryRun, None]:
+    async def _runs(
+        self, first: EntryId, last: EntryId, opener: Opener = open_as_objects
+    ) -> AsyncGenerator[EntryRun, None]:
         """Read checked runs; where no bookie gives an entry, the metadata is read again: the entry may have moved."""
         while first <= last:
             ranges = ranges_of(self.id, self.metadata, first, last)
             try:
-                async with contextlib.aclosing(fetch_runs(self._context.bookies, ranges)) as runs:
+                async with contextlib.aclosing(fetch_runs(self._context.bookies, ranges, opener=opener)) as runs:
                     async for run in runs:
                         yield run
                         first = run.last + 1

@@ -42,6 +42,7 @@ static const struct {
     [EVEN_ENTRIES] = {"tallystick.codec.reads", "EvenEntries", NULL},
     [SPREAD_ENTRIES] = {"tallystick.codec.reads", "SpreadEntries", NULL},
     [ENTRY_RUN] = {"tallystick.codec.reads", "EntryRun", NULL},
+    [PACKED_ENTRIES] = {"tallystick.codec.reads", "PackedEntries", NULL},
     [RECORD_RUN] = {"tallystick.codec.records", "RecordRun", NULL},
     [PULLED_RUN] = {"tallystick.codec.pulled", "PulledRun", NULL},
     [STOP_END] = {"tallystick.codec.records", "Stop", "END"},

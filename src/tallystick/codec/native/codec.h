@@ -33,6 +33,7 @@ typedef enum {
     EVEN_ENTRIES,
     SPREAD_ENTRIES,
     ENTRY_RUN,
+    PACKED_ENTRIES,
     RECORD_RUN,
     PULLED_RUN,
     STOP_END,
@@ -126,6 +127,23 @@ typedef uint32_t (*Crc32)(uint32_t crc, const uint8_t *bytes, size_t count);
 extern Crc32 crc32_update;
 uint32_t crc32_by_table(uint32_t crc, const uint8_t *bytes, size_t count);
 void choose_crc32(void);
+/* An entry: header (ledger 8, entry 8, LAC 8, length 8), digest, payload. */
+#define ENTRY_HEADER_BYTES 32
+#define ENTRY_START_BYTES (ENTRY_HEADER_BYTES + 4) /* before the payload, with a CRC32C */
+#define COPIED_BYTES (8 * 1024)                    /* of an entry whose payload is copied, at most */
+
+/* Whether these bytes are this entry, with a good CRC32C. */
+bool is_entry(const uint8_t *bytes, Py_ssize_t size, int64_t ledger, int64_t entry);
+
+/* The fields of an EvenEntries, which are sure to be good: its data, whose reference is the caller's to release, and
+   the bytes of an entry and before each. Returns false with an exception set. */
+typedef struct {
+    PyObject *data;
+    Py_ssize_t size;
+    Py_ssize_t gap;
+} Even;
+
+bool even_of(PyObject *entries, Even *even);
 
 PyObject *scan_adds(ARGUMENTS);
 PyObject *scan_uniform_adds(ARGUMENTS);
@@ -137,6 +155,7 @@ PyObject *encode_reads(ARGUMENTS);
 PyObject *scan_reads(ARGUMENTS);
 PyObject *response_entries(ARGUMENTS);
 PyObject *open_entries(ARGUMENTS);
+PyObject *open_together(ARGUMENTS);
 PyObject *scan_records(ARGUMENTS);
 PyObject *scan_uniform_records(ARGUMENTS);
 PyObject *encode_records(ARGUMENTS);

@@ -18,6 +18,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(scan_reads),
     FUNCTION(response_entries),
     FUNCTION(open_entries),
+    FUNCTION(open_together),
     FUNCTION(scan_records),
     FUNCTION(scan_uniform_records),
     FUNCTION(encode_records),

@@ -10,10 +10,7 @@
 #define READ_HEAD ((uint64_t)20 << 32 | PLAIN_READ)
 #define RESPONSE_PREFIX 28
 #define RESPONSE_ENTRY_AT 20
-#define HEADER_BYTES 32
-#define START_BYTES (HEADER_BYTES + 4) /* before the payload, with a CRC32C */
 #define FEW 4
-#define COPIED_BYTES (8 * 1024)
 
 PyObject *scan_read_requests(ARGUMENTS) {
     static const Signature SIGNATURE = {"scan_read_requests", {"buffer", "start", "end"}, 3, 3};
@@ -213,13 +210,18 @@ static bool open_room(Opened *opened, Py_ssize_t most) {
     return opened->lacs != NULL && opened->lengths != NULL && opened->payloads != NULL;
 }
 
+bool is_entry(const uint8_t *bytes, Py_ssize_t size, int64_t ledger, int64_t entry) {
+    if (size < ENTRY_START_BYTES || read_i64(bytes) != ledger || read_i64(bytes + 8) != entry)
+        return false;
+    uint32_t crc = crc32c_update(0, bytes, ENTRY_HEADER_BYTES);
+    crc = crc32c_update(crc, bytes + ENTRY_START_BYTES, (size_t)(size - ENTRY_START_BYTES));
+    return crc == read_u32(bytes + ENTRY_HEADER_BYTES);
+}
+
 /* Whether these bytes are the next entry; its LAC and length are kept then, and the payload is the caller's to add. */
 static bool open_entry(Opened *opened, const uint8_t *entry, Py_ssize_t size) {
-    if (size < START_BYTES || read_i64(entry) != opened->ledger ||
-        opened->first > INT64_MAX - opened->count || read_i64(entry + 8) != opened->first + opened->count)
-        return false;
-    uint32_t crc = crc32c_update(0, entry, HEADER_BYTES);
-    if (crc32c_update(crc, entry + START_BYTES, (size_t)(size - START_BYTES)) != read_u32(entry + HEADER_BYTES))
+    if (opened->first > INT64_MAX - opened->count ||
+        !is_entry(entry, size, opened->ledger, opened->first + opened->count))
         return false;
     opened->lacs[opened->count] = read_i64(entry + 16);
     opened->lengths[opened->count] = read_i64(entry + 24);
@@ -242,7 +244,7 @@ static bool open_even(Opened *opened, PyObject *data, Py_ssize_t size, Py_ssize_
             if (!open_entry(opened, entry, size))
                 break;
             good = append(opened->payloads,
-                          PyBytes_FromStringAndSize((const char *)entry + START_BYTES, size - START_BYTES));
+                          PyBytes_FromStringAndSize((const char *)entry + ENTRY_START_BYTES, size - ENTRY_START_BYTES));
         }
     }
     PyBuffer_Release(&view);
@@ -252,9 +254,9 @@ static bool open_even(Opened *opened, PyObject *data, Py_ssize_t size, Py_ssize_
 /* The payload of an entry: a copy, or else a view. */
 static PyObject *payload_of(PyObject *entry, const Py_buffer *bytes, bool copied) {
     if (copied)
-        return PyBytes_FromStringAndSize((const char *)bytes->buf + START_BYTES, bytes->len - START_BYTES);
+        return PyBytes_FromStringAndSize((const char *)bytes->buf + ENTRY_START_BYTES, bytes->len - ENTRY_START_BYTES);
     PyObject *view = PyMemoryView_FromObject(entry);
-    PyObject *payload = view == NULL ? NULL : slice_of(view, START_BYTES, bytes->len);
+    PyObject *payload = view == NULL ? NULL : slice_of(view, ENTRY_START_BYTES, bytes->len);
     Py_XDECREF(view);
     return payload;
 }
@@ -281,7 +283,7 @@ static bool open_each(Opened *opened, PyObject *entries, bool copied) {
 /* Whether all entries have one size, of which payloads are copied. Returns -1 with an exception set. */
 static int are_alike(PyObject *entries) {
     Py_ssize_t count = PyTuple_Size(entries), first = count ? PyObject_Size(PyTuple_GetItem(entries, 0)) : 0;
-    bool alike = count && first >= START_BYTES && first <= COPIED_BYTES;
+    bool alike = count && first >= ENTRY_START_BYTES && first <= COPIED_BYTES;
     if (first < 0)
         return -1;
     for (Py_ssize_t at = 1; alike && at < count; at++) {
@@ -300,6 +302,18 @@ static bool attribute(PyObject *object, const char *name, Py_ssize_t *number) {
     return *number != -1 || !PyErr_Occurred();
 }
 
+bool even_of(PyObject *entries, Even *even) {
+    even->data = NULL;
+    if (!attribute(entries, "size", &even->size) || !attribute(entries, "gap", &even->gap))
+        return false;
+    if (even->size < 0 || even->gap < 0 || even->size > PY_SSIZE_T_MAX - even->gap || !(even->size + even->gap)) {
+        PyErr_SetString(PyExc_ValueError, "entries have a size, and bytes between them");
+        return false;
+    }
+    even->data = PyObject_GetAttrString(entries, "data");
+    return even->data != NULL;
+}
+
 /* Opens entries of any kind. Payloads that are copies are a tuple, as the reference has them. */
 static bool open_any(PyObject *module, Opened *opened, PyObject *entries, bool *copied) {
     PyObject *even = imported(module, EVEN_ENTRIES), *spread = imported(module, SPREAD_ENTRIES), *each = NULL;
@@ -309,7 +323,7 @@ static bool open_any(PyObject *module, Opened *opened, PyObject *entries, bool *
         Py_ssize_t size, gap, count = PyObject_Size(entries);
         if (count < 0 || !attribute(entries, "size", &size) || !attribute(entries, "gap", &gap))
             return false;
-        *copied = count && size >= START_BYTES && size <= COPIED_BYTES;
+        *copied = count && size >= ENTRY_START_BYTES && size <= COPIED_BYTES;
         if (*copied) {
             PyObject *data = PyObject_GetAttrString(entries, "data");
             bool good = data != NULL && open_even(opened, data, size, gap);

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tallystick.bookkeeper.ledger.arrow import Batching, batches_of
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.bookkeeper.ledger.fetch import fetch_runs, open_without_objects
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import NoSuchEntry
@@ -20,7 +20,6 @@ from tallystick.pipeline.bookies import BookieAddresses, keys_of
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.data_loss import ranges_left
-from tallystick.pipeline.entries import open_run
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerPartition
 from tallystick.pipeline.ledger.schema import COLUMNS, FORMAT
@@ -40,7 +39,7 @@ def read_partition(partition: LedgerPartition, schema: pa.Schema, options: Ledge
     async def fetch(client: BookieClient) -> AsyncGenerator[pa.RecordBatch, None]:
         batching = Batching(COLUMNS.checked(schema.names), BATCH_ROWS, BATCH_BYTES)
         runs = (
-            fetch_runs(client, partition.ranges, opener=open_run)
+            fetch_runs(client, partition.ranges, opener=open_without_objects)
             if partition.fail_on_data_loss
             else _runs_left(client, partition)
         )
@@ -69,7 +68,7 @@ async def _runs_left(client: BookieClient, partition: LedgerPartition) -> AsyncG
     operator gave up."""
     for ledger, ranges in groupby(partition.ranges, key=attrgetter("ledger")):
         try:
-            async with aclosing(fetch_runs(client, ranges_left(ranges, FORMAT), opener=open_run)) as runs:
+            async with aclosing(fetch_runs(client, ranges_left(ranges, FORMAT), opener=open_without_objects)) as runs:
                 async for run in runs:
                     yield run
         except NoSuchEntry as error:

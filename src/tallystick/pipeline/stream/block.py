@@ -16,7 +16,7 @@ from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES
 from tallystick.bookkeeper.wire.compression import Compression, decompress
 from tallystick.bookkeeper.wire.pulsar_messages import LONGEST_METADATA, Buffer
 from tallystick.codec.checksum import crc32c
-from tallystick.codec.reads import EvenEntries
+from tallystick.codec.reads import EvenEntries, PackedEntries
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.gather import Bytes, Flags, Numbers, Spans, first_false, joined, view_of, windows
 from tallystick.pipeline.stream.fields import INT_BITS, Field, Fields, Kind, read_fields
@@ -110,6 +110,12 @@ def _taken(payloads: Sequence[Buffer], at: int) -> tuple[Bytes, Spans]:
         assert isinstance(even, EvenEntries)
         offsets = np.arange(payloads.gap, len(even.data), step)
         return joined([even.data]), Spans(offsets, np.full(len(offsets), payloads.size))
+    if isinstance(payloads, PackedEntries):
+        ends = np.frombuffer(payloads.offsets, np.int64)[at : at + MOST_ROWS + 1]
+        count = 1 + int(np.searchsorted(ends[1:-1] - ends[0], MOST_BYTES))
+        packed = payloads[at : at + count]
+        assert isinstance(packed, PackedEntries)
+        return joined([packed.bytes]), Spans(ends[:count] - ends[0], ends[1 : count + 1] - ends[:count])
     taken, size = list[Buffer](), 0
     while at + len(taken) < len(payloads) and size < MOST_BYTES and len(taken) < MOST_ROWS:
         taken.append(payloads[at + len(taken)])

@@ -9,14 +9,13 @@ from itertools import groupby
 import pyarrow as pa
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.fetch import fetch_runs
+from tallystick.bookkeeper.ledger.fetch import fetch_runs, open_without_objects
 from tallystick.codec.reads import EntryRun, joined_entries
 from tallystick.errors import EntryLost, NoSuchEntry, TallyError
 from tallystick.pipeline.bookies import BookieAddresses, Keys
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.data_loss import ranges_left
-from tallystick.pipeline.entries import open_run
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.block_arrays import BlockRun
 from tallystick.pipeline.stream.decode import RangeDecoder
@@ -50,7 +49,7 @@ async def _row_runs(client: BookieClient, partition: StreamPartition) -> AsyncGe
         decoder = RangeDecoder(client, range_, is_raw=partition.is_raw)
         ranges = range_.ranges if partition.fail_on_data_loss else ranges_left(range_.ranges, FORMAT)
         try:
-            async with aclosing(_joined(fetch_runs(client, ranges, opener=open_run))) as runs:
+            async with aclosing(_joined(fetch_runs(client, ranges, opener=open_without_objects))) as runs:
                 async for run in runs:
                     async with aclosing(decoder.steps(run)) as steps:
                         async for rows in steps:

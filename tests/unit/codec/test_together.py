@@ -1,8 +1,9 @@
-"""Entries of one size that are checked by columns are opened as the reference opens them."""
+"""Entries that are opened with no object for a payload are those that ``open_entries`` opens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -10,10 +11,19 @@ from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec.reads import Buffer, EntryRun, EvenEntries, SpreadEntries, even_entries, open_entries
-from tallystick.pipeline.entries import FEWEST, open_run
+from tallystick.codec.reads import (
+    Buffer,
+    EntryRun,
+    EvenEntries,
+    PackedEntries,
+    SpreadEntries,
+    even_entries,
+    joined_entries,
+    open_entries,
+    open_together,
+)
 
-LEDGER, FIRST, COUNT = 7, 250, FEWEST + 20
+LEDGER, FIRST, COUNT = 7, 250, 270
 
 
 def stored(digest: Digest, size: int = 10, count: int = COUNT) -> list[bytes]:
@@ -48,7 +58,7 @@ def plain(run: EntryRun) -> tuple[object, ...]:
 
 def assert_opened_alike(entries: list[bytes] | EvenEntries | SpreadEntries, digest: Digest) -> int:
     buffers: Sequence[Buffer] = list(entries) if isinstance(entries, list) else entries
-    run = open_run(buffers, LEDGER, FIRST, digest)
+    run = open_together(buffers, LEDGER, FIRST, digest.compute_all, digest.size)
     assert plain(run) == plain(open_entries(buffers, LEDGER, FIRST, digest.compute_all, digest.size))
     assert run.payload_bytes == sum(map(len, run.payloads))
     return len(run)
@@ -84,7 +94,7 @@ def test_shares_that_are_not_even_or_lack_one_are_no_shares() -> None:
 
 def test_payloads_of_even_entries_stay_where_they_are() -> None:
     digest = Digest.of(DigestType.CRC32C)
-    run = open_run(in_a_batch(stored(digest)), LEDGER, FIRST, digest)
+    run = open_together(in_a_batch(stored(digest)), LEDGER, FIRST, digest.compute_all, digest.size)
     assert isinstance(run.payloads, EvenEntries) and run.payloads[3].obj is run.payloads[4].obj
     assert list(run.payloads[2:4]) == [run.payloads[2], run.payloads[3]] == list(run.payloads)[2:4]
 
@@ -118,9 +128,35 @@ def test_entries_that_are_too_short_are_none(size: int) -> None:
     assert assert_opened_alike([bytes(size)] * COUNT, Digest.of(DigestType.CRC32C)) == 0
 
 
-def test_entries_of_many_sizes_are_opened_by_the_reference() -> None:
+def test_entries_of_many_sizes_are_packed() -> None:
     digest = Digest.of(DigestType.CRC32C)
     entries = stored(digest)
     entries[4] = digest.encode(EntryHeader(LEDGER, FIRST + 4, 0, 0), b"longer than the others")
     assert assert_opened_alike(entries, digest) == COUNT
-    assert assert_opened_alike(entries[: FEWEST - 1], digest) == FEWEST - 1
+    payloads = open_together(entries, LEDGER, FIRST, digest.compute_all, digest.size).payloads
+    assert isinstance(payloads, PackedEntries) and len(payloads.data) == sum(map(len, payloads))
+    assert payloads[4].tobytes() == b"longer than the others" and payloads[-1].obj is payloads[0].obj
+
+
+def test_some_of_packed_entries_are_packed_where_they_follow_each_other() -> None:
+    values = [b"a", b"", b"bcd", b"e", b"fg"]
+    packed, rows = PackedEntries.of(values), range(len(values))
+    for start, stop, step in product((None, *range(-6, 7)), (None, *range(-6, 7)), (None, 1, 2, -1)):
+        part = packed[start:stop:step]
+        expected = values[start:stop:step]
+        assert list(map(bytes, part)) == expected and isinstance(part, PackedEntries) == (step in (None, 1))
+        if isinstance(part, PackedEntries):
+            assert bytes(part.bytes) == b"".join(expected) and list(map(bytes, part[:2])) == expected[:2]
+    assert [bytes(packed[at]) for at in rows] == values
+    with pytest.raises(IndexError):
+        packed[5]
+
+
+def test_packed_entries_that_are_joined_stay_packed() -> None:
+    first, second = PackedEntries.of([b"a", b"bcd", b"e"]), PackedEntries.of([b"", b"fg"])
+    cut = first[1:]
+    assert isinstance(cut, PackedEntries)
+    both = joined_entries([cut, second, first])
+    assert isinstance(both, PackedEntries)
+    assert list(map(bytes, both)) == [b"bcd", b"e", b"", b"fg", b"a", b"bcd", b"e"]
+    assert list(map(bytes, joined_entries([first, [memoryview(b"x")]]))) == [b"a", b"bcd", b"e", b"x"]
