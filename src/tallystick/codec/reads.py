@@ -309,6 +309,8 @@ def open_together(
     digest_bytes: int,
 ) -> EntryRun:
     """As ``open_entries``, with no object for a payload: of EvenEntries they stay where they are, others are packed."""
+    if isinstance(entries, EvenEntries) and len(entries.data) % (entries.gap + entries.size):
+        raise ValueError("entries of one size do not fill their bytes")
     run, start = open_entries(entries, ledger, first, digests, digest_bytes), _HEADER_BYTES + digest_bytes
     if isinstance(entries, EvenEntries) and entries.size >= start:
         data = entries.data[: len(run) * (entries.gap + entries.size)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -20,13 +21,13 @@ async def test_who_lost_its_lock_while_it_hung_names_no_bookie(
     ledger, dropped = await cluster.written(20), list[str]()
     ensemble, require = (await cluster.metadata(ledger)).ensemble, Copying.require
 
-    async def hangs_behind(copying: Copying, bookie: str, entries: Sequence[int]) -> None:
-        await require(copying, bookie, entries)
+    async def hangs_behind(copying: Copying, bookie: str, pieces: Callable[[], Iterable[Sequence[int]]]) -> None:
+        await require(copying, bookie, pieces)
         if not dropped:
             dropped.append(bookie)
             for path in await cluster.tree.locks():
                 await cluster.driver.store.change(Delete(cluster.tree._lock_path(path)))
-            for entry in entries:
+            for entry in itertools.chain.from_iterable(pieces()):
                 del cluster.bookies[bookie].entries[ledger, entry]
 
     monkeypatch.setattr(Copying, "require", hangs_behind)
