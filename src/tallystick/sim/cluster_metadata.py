@@ -244,9 +244,12 @@ class RemoteMetadata:
         read_only: bool = False,
         replace: bool = False,
         joined: Creation | None = None,
+        since: Version | None = None,
     ) -> BookieRegistration:
         async def take() -> BookieRegistration:
-            return await self._inner.register(bookie, info, read_only=read_only, replace=replace, joined=joined)
+            return await self._inner.register(
+                bookie, info, read_only=read_only, replace=replace, joined=joined, since=since
+            )
 
         return _RemoteRegistration(self._call, self._leave, await self._call(take, changes=True))
 

@@ -171,7 +171,7 @@ class Bookie:
         await own_disk.begin(self.storage, self.upkeep.checkpoint)
         await wait_for_address(self.driver, self.id, self._ports.advertised, patience_s, self._report_others)
         await self._listen()
-        listing = await self._register(own_disk, replace=not rejoin)
+        listing = await self._register(own_disk)
         self._begin(self.upkeep.checkpoints())
         self._begin(self.upkeep.compactions())
         self._begin(collection.runs(settings.gc_wait_s))
@@ -396,11 +396,10 @@ class Bookie:
     def _is_metadata_reached(self) -> bool:
         return self._listing is None or self._listing.reached
 
-    async def _register(self, own_disk: OwnDisk, *, replace: bool) -> Listing:
-        limbo, room, is_read_only = len(self.storage.limbo), self.upkeep.shown_room, self.guard.read_only
-        info = with_properties(self._ports.info, {LIMBO: str(limbo or ""), FOLDERS: room})
-        place = {"read_only": is_read_only, "replace": replace}
-        registration = await self.driver.register(self.id, info, **place, joined=own_disk.joined)
+    async def _register(self, own_disk: OwnDisk) -> Listing:
+        shown = {LIMBO: str(len(self.storage.limbo) or ""), FOLDERS: self.upkeep.shown_room}
+        info = with_properties(self._ports.info, shown)
+        registration = await own_disk.register(self.driver, info, read_only=self.guard.read_only)
         self._listing = Listing(self.id, registration, info, self.guard, self._outside.events)
         self._stack.push_async_callback(self._listing.leave)
         self._stack.push_async_callback(self._end_tasks)

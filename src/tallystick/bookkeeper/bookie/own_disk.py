@@ -17,10 +17,10 @@ from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.progress import ProgressRecord
 from tallystick.bookkeeper.bookie.rejoin import Rejoin
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.driver import BookieRegistration, MetadataDriver
 from tallystick.bookkeeper.metadata.store import Creation
-from tallystick.bookkeeper.wire.values import BookieId
-from tallystick.errors import DiskFull
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
+from tallystick.errors import DiskFull, MetadataConflict
 from tallystick.runtime.outside import Outside
 
 
@@ -42,7 +42,7 @@ class OwnDisk:
     ) -> None:
         self._bookie, self._outside, self._rejoin = bookie, outside, rejoin
         self.progress, self.instance = progress, instance  # the latter is the cluster of the bookie's cookie
-        self.joined = joined  # when that was made
+        self._joined = joined  # when that was made
         self._folders, self._unusable = folders, unusable
         self._is_compared = rejoin is None and not is_new  # with what the metadata knows of the bookie's disk
 
@@ -98,7 +98,7 @@ class OwnDisk:
     @property
     def lost(self) -> list[str]:
         """The folders that came back empty."""
-        return list(self._rejoin.bare) if self._rejoin is not None else []
+        return list(self._rejoin.lost) if self._rejoin is not None else []
 
     def check_journals(self, positions: tuple[int, ...]) -> None:
         """Raises InvalidCookie if a journal, whose last synced commit this is, is behind."""
@@ -107,8 +107,9 @@ class OwnDisk:
 
     def _may_lack_anything(self, storage: Storage) -> bool:
         """Return whether the bookie may have lost more than what was in the folders that came back empty, or failed."""
-        kept = [folder for folder in self._folders if folder not in self.lost]
-        if not kept or not (self.lost or self._unusable):
+        bare = self._rejoin.bare if self._rejoin is not None else ()
+        kept = [folder for folder in self._folders if folder not in bare]
+        if not kept or not (bare or self._unusable):
             return True
         return self.progress.lags(kept, storage.positions, storage.lost_journals)
 
@@ -121,6 +122,7 @@ class OwnDisk:
                 ledgers = [ledger for ledger in ledgers if storage.may_lack(ledger.id)]
             await self._rejoin.enter_limbo(storage, ledgers)
             await checkpoint()
+            await self._rejoin.require_alone()
             self._rejoin.finish()
             reason = "the disk may lack what was acknowledged: these ledgers are in limbo until it is fetched"
             count, fenced = len(ledgers), sum(ledger.key is not None for ledger in ledgers)
@@ -129,6 +131,21 @@ class OwnDisk:
             )
         await self._write_rebuilt(storage, checkpoint)
         await self.progress.begin(storage.positions)
+
+    async def register(self, driver: MetadataDriver, info: BookieInfo, *, read_only: bool) -> BookieRegistration:
+        """List the bookie, while its cookie is the one that was checked. Raises MetadataError.
+
+        One that rejoins waits for who is listed; it is not if any was since ``claim``, and its folders start no bookie
+        then but by another rejoin: what that process got is in no listing.
+        """
+        bookie, joined, rejoin = self._bookie, self._joined, self._rejoin
+        if rejoin is None:
+            return await driver.register(bookie, info, read_only=read_only, replace=True, joined=joined)
+        try:
+            return await driver.register(bookie, info, read_only=read_only, joined=joined, since=rejoin.version)
+        except MetadataConflict:
+            rejoin.undo()
+            raise
 
     async def _write_rebuilt(self, storage: Storage, checkpoint: Callable[[], Awaitable[None]]) -> None:
         """Tell of indexes that were damaged, and put those in their place that were made anew. Raises StorageError."""

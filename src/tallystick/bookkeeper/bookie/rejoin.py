@@ -3,7 +3,8 @@
 ::
 
     not registered any more ─► folders marked ─► synced listing of all ledgers ─► those that name it in limbo and
-    fenced, durably ─► cookies in place ─► the start counted ─► it listens, and registers
+    fenced, durably ─► nobody was registered meanwhile ─► cookies in place ─► the start counted ─► it listens, and
+    registers, if still nobody was: else the cookies are taken away again
 
 A crash at any point leaves folders without a cookie, or a disk that is behind: only another rejoin starts with them.
 The mark is the cookie under another name. Folders without either that hold data may be another bookie's: refused.
@@ -14,21 +15,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.bookie.cookies import FILE, MARK, Folder, expected_cookie, look, require_same
 from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
-from tallystick.bookkeeper.metadata.store import Creation
+from tallystick.bookkeeper.metadata.store import Creation, Version
 from tallystick.bookkeeper.wire import cookie as cookie_format
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
-from tallystick.errors import InvalidCookie, MetadataError, MetadataUnavailable, UsageError
+from tallystick.errors import InvalidCookie, MetadataConflict, MetadataError, MetadataUnavailable, UsageError
 from tallystick.runtime.atomic import write_atomic
-from tallystick.runtime.disk import Disk
+from tallystick.runtime.disk import Disk, read_file
 
 _PAGE = 1024  # ledgers
 _TURN = 64  # of them, before others run
@@ -56,9 +57,11 @@ class Rejoin:
         self._configured, self._folders = configured, folders
         self._bare: Sequence[Folder] = ()
         self._cookie = b""
-        self.bare: Sequence[str] = ()  # the folders that came back empty, once prepared
+        self.bare: Sequence[str] = ()  # the folders that have no cookie, once prepared
+        self.lost: Sequence[str] = ()  # those of which nothing is read: they came back empty
         self.instance = ""  # of the cluster, once prepared
         self.joined: Creation | None = None  # when the bookie's cookie was made, once prepared
+        self.version: Version | None = None  # of the cookie, while nobody was registered; each registration makes one
 
     async def prepare(self, patience_s: float) -> None:
         """Check cookies and registration, and mark the folders that have no cookie. They exist and are locked.
@@ -84,13 +87,24 @@ class Rejoin:
             if folder.has_data and not self._disk.exists(mark):
                 reason = "this folder holds data without a cookie, which may be another bookie's: empty it, and rejoin"
                 raise InvalidCookie(reason, bookie=self._bookie, folder=folder.path)
+            if folder.has_data:
+                rejoined = cookie_format.decode(read_file(self._disk, mark), where=mark)
+                require_same(expected, None, [replace(folder, cookie=rejoined)])
             write_atomic(self._disk, mark, self._cookie)
+        # All of them may have what a rejoin that was cut short made there: a whole disk, but for the cookies.
+        is_whole = len(self.bare) == len(folders) and any(folder.has_data for folder in folders)
+        self.lost = () if is_whole else self.bare
         await self._wait_until_gone(patience_s)
 
     async def _wait_until_gone(self, patience_s: float) -> None:
-        """Wait for the end of the registration: who is registered acknowledges entries that no listing has."""
+        """Wait for the end of the registration: who is registered acknowledges entries that no listing has. One that
+        hung may come back all the same; ``require_alone`` sees that by the cookie, which is read first."""
         ends = asyncio.get_running_loop().time() + patience_s
-        while (await self._driver.bookie_presence(self._bookie)).address is not None:
+        while True:
+            record = await self._driver.read_cookie(self._bookie)
+            self.version = None if record is None else record.version
+            if (await self._driver.bookie_presence(self._bookie)).address is None:
+                return
             if asyncio.get_running_loop().time() >= ends:
                 raise UsageError("this bookie is registered: stop its process first", bookie=self._bookie)
             await asyncio.sleep(_POLL_S)
@@ -140,8 +154,22 @@ class Rejoin:
                 await asyncio.sleep(0)
             storage.enter_limbo(ledger.id, ledger.key, ledger.creation)
 
+    async def require_alone(self) -> None:
+        """Raises MetadataConflict if the bookie was registered since ``prepare``: ledgers that it got then are in no
+        listing, and would be denied here."""
+        record = await self._driver.read_cookie(self._bookie)
+        if record is None or record.version != self.version:
+            reason = "another process was registered as this bookie while its ledgers were listed: rejoin again"
+            raise MetadataConflict(reason, bookie=self._bookie)
+
     def finish(self) -> None:
         """Give the folders their cookies: an ordinary start may use them from now on. Raises StorageError."""
         for folder in self._bare:
             self._disk.rename(os.path.join(folder.path, MARK), os.path.join(folder.path, FILE))
+            self._disk.sync_dir(folder.path)
+
+    def undo(self) -> None:
+        """Take the cookies away again: only another rejoin starts with these folders. Raises StorageError."""
+        for folder in self._bare:
+            self._disk.rename(os.path.join(folder.path, FILE), os.path.join(folder.path, MARK))
             self._disk.sync_dir(folder.path)

@@ -283,9 +283,12 @@ class ClusterMetadata:
         read_only: bool = False,
         replace: bool = False,
         joined: Creation | None = None,
+        since: Version | None = None,
     ) -> BookieRegistration:
         cookie, store = self._cookie_path(bookie), await self._cluster()
-        place = StoreRegistration(store, self._available, bookie, info, read_only, cookie=cookie, joined=joined)
+        place = StoreRegistration(
+            store, self._available, bookie, info, read_only, cookie=cookie, joined=joined, since=since
+        )
         await place.enter(replace=replace)
         self._registrations.append(place)
         return place

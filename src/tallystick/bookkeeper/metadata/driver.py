@@ -203,6 +203,7 @@ class MetadataDriver(Protocol):
         read_only: bool = False,
         replace: bool = False,
         joined: Creation | None = None,
+        since: Version | None = None,
     ) -> BookieRegistration:
         """List a bookie. ``replace``: take over its own stale registration at once (the caller holds the folder lock
         and has checked the cookie, so the old process is dead); otherwise wait up to the session time for it to vanish,
@@ -210,7 +211,8 @@ class MetadataDriver(Protocol):
 
         ``joined``: the creation of the cookie that was checked. With another one, or none, it was taken out since: it
         is not listed, or no longer. Else each time that it comes into a list is a version of its cookie: who read that
-        knows that it was not there since. None: the cookie is not looked at."""
+        knows that it was not there since. None: the cookie is not looked at. ``since``: the version that it must have
+        when the bookie is listed first."""
         ...
 
     async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:

@@ -19,6 +19,7 @@ from tallystick.bookkeeper.metadata.store import (
     Delete,
     MetadataStore,
     Update,
+    Version,
     Watch,
     Znode,
 )
@@ -45,9 +46,11 @@ class StoreRegistration:
         *,
         cookie: str = "",
         joined: Creation | None = None,
+        since: Version | None = None,
     ) -> None:
-        """``cookie``: the path of the bookie's cookie. ``joined``: when that was made; None: it is not looked at."""
-        self._cookie, self._cookie_creation = cookie, joined
+        """``cookie``: the path of the bookie's cookie. ``joined``: when that was made; None: it is not looked at.
+        ``since``: its version when the bookie enters; None: any."""
+        self._cookie, self._cookie_creation, self._since = cookie, joined, since
         self._store, self._available, self._bookie = store, available, bookie
         self._data, self._read_only = registration.encode(info), read_only
         self._changing = asyncio.Lock()
@@ -85,6 +88,7 @@ class StoreRegistration:
             with contextlib.suppress(MetadataError):
                 await self.close()
             raise
+        self._since = None
         self._keep()
 
     def _watch_places(self, changed: Callable[[], None]) -> Watch:
@@ -102,6 +106,9 @@ class StoreRegistration:
                 return False
             if here in nodes and nodes[here].owner == owners[-1]:
                 return True
+            if cookie is not None and self._since not in (None, cookie.version):
+                self.failure = MetadataConflict("it was registered meanwhile: rejoin again", bookie=self._bookie)
+                return False
             foreign = [path for path, node in nodes.items() if node.owner not in owners]
             if foreign and not replace:
                 return False

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from support.bookies import KEY, Home, adds, read, talking
+from tallystick.bookkeeper.bookie import bookie as bookie_module
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.rejoin import Rejoin
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Update
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
-from tallystick.errors import InvalidCookie, MetadataUnavailable, UsageError
+from tallystick.bookkeeper.wire.values import BookieInfo, DigestType, Fragment, LedgerMetadata
+from tallystick.errors import InvalidCookie, MetadataConflict, MetadataUnavailable, UsageError
 
 pytestmark = pytest.mark.real_time
 
@@ -116,7 +118,7 @@ async def test_q15_a_rejoin_that_is_cut_short_leaves_nothing_that_starts(
     async def broken(self: Rejoin, *args: object) -> None:
         raise MetadataUnavailable("the connection broke")
 
-    for step in ("list_ledgers", "enter_limbo"):
+    for step in ("list_ledgers", "enter_limbo", "require_alone"):
         with monkeypatch.context() as patch:
             patch.setattr(Rejoin, step, broken)
             with pytest.raises(MetadataUnavailable):
@@ -132,6 +134,44 @@ async def test_q15_a_rejoin_that_is_cut_short_leaves_nothing_that_starts(
     bookie = await rejoin(home)
     async with talking(bookie) as peer:
         assert await peer.code(read(opened, 0)) == Code.IO_ERROR
+    await bookie.stop()
+
+
+@pytest.mark.rule("Q15")
+@pytest.mark.parametrize("when", ["ledgers are listed", "the cookies are in place"])
+async def test_q15_whose_other_process_went_on_meanwhile_rejoins_again(
+    home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """It hung on the lost machine, and took entries of a ledger that no listing has: these were denied."""
+    await fill(home, cluster)
+    shutil.rmtree(home.path)
+    joined, meanwhile = await cluster.bookie_creation("b0"), list[int]()
+    finish, finished = Rejoin.finish, list[None]()
+
+    async def goes_on() -> None:
+        other = await cluster.register("b0", BookieInfo.at("127.0.0.1", 1), joined=joined)
+        meanwhile.append((await cluster.create_ledger(metadata("b0"))).value)
+        await other.close()
+
+    step, wait = (Rejoin, "list_ledgers") if "listed" in when else (bookie_module, "wait_for_address")
+    before = getattr(step, wait)
+
+    async def late(*args: Any) -> Any:
+        outcome = await before(*args)
+        await goes_on()
+        return outcome
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, wait, late)
+        patch.setattr(Rejoin, "finish", lambda self: finished.append(finish(self)))
+        with pytest.raises(MetadataConflict, match="rejoin again"):
+            await rejoin(home)
+    assert bool(finished) is ("cookies" in when), "a crash behind that leaves folders that start"
+    with pytest.raises(InvalidCookie, match="no cookie"):
+        await home.start()
+    bookie = await rejoin(home)
+    async with talking(bookie) as peer:
+        assert await peer.code(read(meanwhile[0], 0)) == Code.IO_ERROR
     await bookie.stop()
 
 
