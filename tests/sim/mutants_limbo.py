@@ -99,13 +99,6 @@ LIMBO_MUTANTS = (
         _FILL + "test_fill_core.py",
     ),
     _planted(
-        "who hung may get ledgers while a rejoin lists them (Q15)",
-        BOOKIE + "own_disk.py",
-        "            await self._rejoin.require_alone()\n",
-        "",
-        _TESTS + "test_rejoin.py",
-    ),
-    _planted(
         "who hung may get ledgers before a rejoin registers (Q15)",
         "bookkeeper/metadata/registration.py",
         "            if cookie is not None and self._since not in (None, cookie.version):\n",
@@ -115,8 +108,8 @@ LIMBO_MUTANTS = (
     _planted(
         "a rejoin that could not register leaves folders that start (Q15)",
         BOOKIE + "own_disk.py",
-        "            rejoin.undo()\n",
-        "            pass\n",
+        "            await checkpoint()\n            reason",
+        "            await checkpoint()\n            self._rejoin.finish()\n            reason",
         _TESTS + "test_rejoin.py",
     ),
     _planted(

@@ -20,7 +20,7 @@ from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import BookieRegistration, MetadataDriver
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
-from tallystick.errors import DiskFull, MetadataConflict
+from tallystick.errors import DiskFull
 from tallystick.runtime.outside import Outside
 
 
@@ -122,8 +122,6 @@ class OwnDisk:
                 ledgers = [ledger for ledger in ledgers if storage.may_lack(ledger.id)]
             await self._rejoin.enter_limbo(storage, ledgers)
             await checkpoint()
-            await self._rejoin.require_alone()
-            self._rejoin.finish()
             reason = "the disk may lack what was acknowledged: these ledgers are in limbo until it is fetched"
             count, fenced = len(ledgers), sum(ledger.key is not None for ledger in ledgers)
             self._outside.events.emit(
@@ -133,19 +131,18 @@ class OwnDisk:
         await self.progress.begin(storage.positions)
 
     async def register(self, driver: MetadataDriver, info: BookieInfo, *, read_only: bool) -> BookieRegistration:
-        """List the bookie, while its cookie is the one that was checked. Raises MetadataError.
+        """List the bookie, while its cookie is the one that was checked. Raises MetadataError, StorageError.
 
-        One that rejoins waits for who is listed; it is not if any was since ``claim``, and its folders start no bookie
-        then but by another rejoin: what that process got is in no listing.
+        One that rejoins is not listed if another process was since ``claim``: what that got is in no listing. Until it
+        is, its folders start no bookie but by another rejoin.
         """
         bookie, joined, rejoin = self._bookie, self._joined, self._rejoin
         if rejoin is None:
             return await driver.register(bookie, info, read_only=read_only, replace=True, joined=joined)
-        try:
-            return await driver.register(bookie, info, read_only=read_only, joined=joined, since=rejoin.version)
-        except MetadataConflict:
-            rejoin.undo()
-            raise
+        since = rejoin.version
+        registration = await driver.register(bookie, info, read_only=read_only, joined=joined, since=since)
+        rejoin.finish()
+        return registration
 
     async def _write_rebuilt(self, storage: Storage, checkpoint: Callable[[], Awaitable[None]]) -> None:
         """Tell of indexes that were damaged, and put those in their place that were made anew. Raises StorageError."""

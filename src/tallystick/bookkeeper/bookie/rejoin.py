@@ -3,8 +3,7 @@
 ::
 
     not registered any more ─► folders marked ─► synced listing of all ledgers ─► those that name it in limbo and
-    fenced, durably ─► nobody was registered meanwhile ─► cookies in place ─► the start counted ─► it listens, and
-    registers, if still nobody was: else the cookies are taken away again
+    fenced, durably ─► the start counted ─► it listens, and registers, if nobody was since ─► cookies in place
 
 A crash at any point leaves folders without a cookie, or a disk that is behind: only another rejoin starts with them.
 The mark is the cookie under another name. Folders without either that hold data may be another bookie's: refused.
@@ -27,7 +26,7 @@ from tallystick.bookkeeper.wire import cookie as cookie_format
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
-from tallystick.errors import InvalidCookie, MetadataConflict, MetadataError, MetadataUnavailable, UsageError
+from tallystick.errors import InvalidCookie, MetadataError, MetadataUnavailable, UsageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import Disk, read_file
 
@@ -98,7 +97,7 @@ class Rejoin:
 
     async def _wait_until_gone(self, patience_s: float) -> None:
         """Wait for the end of the registration: who is registered acknowledges entries that no listing has. One that
-        hung may come back all the same; ``require_alone`` sees that by the cookie, which is read first."""
+        hung may come back all the same: it is seen by the cookie, which is read first."""
         ends = asyncio.get_running_loop().time() + patience_s
         while True:
             record = await self._driver.read_cookie(self._bookie)
@@ -154,22 +153,8 @@ class Rejoin:
                 await asyncio.sleep(0)
             storage.enter_limbo(ledger.id, ledger.key, ledger.creation)
 
-    async def require_alone(self) -> None:
-        """Raises MetadataConflict if the bookie was registered since ``prepare``: ledgers that it got then are in no
-        listing, and would be denied here."""
-        record = await self._driver.read_cookie(self._bookie)
-        if record is None or record.version != self.version:
-            reason = "another process was registered as this bookie while its ledgers were listed: rejoin again"
-            raise MetadataConflict(reason, bookie=self._bookie)
-
     def finish(self) -> None:
         """Give the folders their cookies: an ordinary start may use them from now on. Raises StorageError."""
         for folder in self._bare:
             self._disk.rename(os.path.join(folder.path, MARK), os.path.join(folder.path, FILE))
-            self._disk.sync_dir(folder.path)
-
-    def undo(self) -> None:
-        """Take the cookies away again: only another rejoin starts with these folders. Raises StorageError."""
-        for folder in self._bare:
-            self._disk.rename(os.path.join(folder.path, FILE), os.path.join(folder.path, MARK))
             self._disk.sync_dir(folder.path)
