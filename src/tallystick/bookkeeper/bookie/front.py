@@ -104,7 +104,7 @@ def _handshakes(behind: Behind, wires_for: Callable[[Permission], Wires], stack:
     security, outside = behind.settings.security, behind.outside
     if not security.asks:
         return None
-    peers = Handshakes(security, wires_for, outside.clock, behind.counts, outside.events)
+    peers = Handshakes(security, wires_for, outside, behind.counts)
     stack.callback(peers.close)
     return peers
 

@@ -12,7 +12,6 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, TypeVar
 
 from tallystick.bookkeeper.bookie.handshake import Handshake
 from tallystick.bookkeeper.bookie.metrics import Counts
@@ -30,43 +29,19 @@ from tallystick.bookkeeper.bookie.written import must_be_noted
 from tallystick.bookkeeper.wire.auth import CERTIFICATE, DIGEST_MD5, SCRAM_SHA_256, Exchange, Step
 from tallystick.bookkeeper.wire.digest_md5 import DigestServer
 from tallystick.bookkeeper.wire.scram import ScramServer, prepare
-from tallystick.errors import UsageError
-from tallystick.runtime.certificates import TlsContexts, WatchedFiles, secret_text, server_context
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.events import Events
+from tallystick.runtime.certificates import TlsContexts, server_context
 from tallystick.runtime.handshake_turns import HandshakeTurns
 from tallystick.runtime.once import Once
+from tallystick.runtime.outside import Outside
 from tallystick.runtime.peer_counts import MOST_PEERS, PeerCounts
 from tallystick.runtime.tls import Ready, TlsBuffer, TlsConnection
+from tallystick.runtime.watched_text import WatchedText
 
 HANDSHAKE_S = 5.0  # in which a peer shows who it is, or goes
 MOST_OF_A_HOST = 256  # connections whose peer is not known yet: a broker opens up to 64 to a bookie at once
 STEPS_EACH_TURN = 4  # of TLS handshakes: some ten milliseconds
 
-T = TypeVar("T")
 _Served = tuple[Permission, PeerIdentity | None]  # what wires are made for; None: of all that have the permission
-
-
-class _ReadFile(Generic[T]):
-    """A file that is read again when it has changed."""
-
-    def __init__(
-        self, path: str, parse: Callable[[str, str], T], clock: Clock, failed: Callable[[str], None], every_s: float
-    ) -> None:
-        """Raises UsageError."""
-        self._path, self._parse, self._failed = path, parse, failed
-        self._watched = WatchedFiles((path,), clock, every_s)
-        self._watched.note()
-        self._value = parse(secret_text(path), path)
-
-    def value(self) -> T:
-        """Return what it says now."""
-        if self._watched.changed():
-            try:
-                self._value = self._parse(secret_text(self._path), self._path)
-            except UsageError as error:
-                self._failed(str(error))
-        return self._value
 
 
 class Handshakes:
@@ -77,12 +52,12 @@ class Handshakes:
         self,
         settings: SecuritySettings,
         wires_for: Callable[[Permission], Wires],
-        clock: Clock,
+        outside: Outside,
         counts: Counts,
-        events: Events,
     ) -> None:
         """Raises UsageError for files that cannot be used."""
-        self._settings, self._wires_for, self._counts, self._events = settings, wires_for, counts, events
+        self._settings, self._wires_for, self._counts = settings, wires_for, counts
+        clock, self._events = outside.clock, outside.events
         self.tls = settings.tls
         self.must_encrypt = settings.tls and settings.tls_required
         self.asks_who = bool(settings.mechanisms)
@@ -98,10 +73,12 @@ class Handshakes:
         every_s = settings.tls_look_s
         self._users = self._permissions = None
         if settings.users_file is not None:
-            self._users = _ReadFile(settings.users_file, self._read_users, clock, self._file_failed, every_s)
+            self._users = WatchedText(
+                settings.users_file, self._read_users, outside, self._file_failed, every_s=every_s
+            )
         if settings.permissions_file is not None:
-            self._permissions = _ReadFile(
-                settings.permissions_file, parse_permissions, clock, self._file_failed, every_s
+            self._permissions = WatchedText(
+                settings.permissions_file, parse_permissions, outside, self._file_failed, every_s=every_s
             )
         self._contexts = None
         if settings.tls:
@@ -141,6 +118,9 @@ class Handshakes:
         self._turns.close()
         if self._timer is not None:
             self._timer.cancel()
+        for file in (self._users, self._permissions):
+            if file is not None:
+                file.close()
 
     # The gate.
 
@@ -154,6 +134,7 @@ class Handshakes:
         return ScramServer(self._secrets, nonce, self._salts.of)
 
     def _read_users(self, text: str, path: str) -> Users:
+        """Read users, on a thread."""
         users = parse_users(text, path)
         if SCRAM_SHA_256 in self._settings.mechanisms:
             prepare(users, self._salts.of)
@@ -204,14 +185,20 @@ class Handshakes:
         """Call ``changed`` when the files of users or permissions say something else; until ``close``."""
         before = self._said
 
-        def look() -> None:
+        def compare() -> None:
             nonlocal before
             now = self._said
             if any(one is not other for one, other in zip(before, now, strict=True)):
                 before = now
                 changed()
+
+        def look() -> None:
+            compare()
             self._timer = self._loop.call_later(self._settings.tls_look_s, look)
 
+        for file in (self._users, self._permissions):
+            if file is not None:
+                file.changed = compare
         self._timer = self._loop.call_later(self._settings.tls_look_s, look)
 
     @property

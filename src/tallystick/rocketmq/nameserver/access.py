@@ -24,10 +24,9 @@ from tallystick.rocketmq.remoting.replays import Replays
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.signature import ACCESS_KEY, ONCE, SIGNATURE, place_of_signer, signed_content
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
-from tallystick.runtime.certificates import WatchedFiles, secret_text
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.events import Events
 from tallystick.runtime.once import Once
+from tallystick.runtime.outside import Outside
+from tallystick.runtime.watched_text import WatchedText
 
 MOST_CHARACTERS = 1024  # of a name or a secret
 _OF_CLIENTS = frozenset(
@@ -71,12 +70,10 @@ def parse_users(text: str, path: str) -> Mapping[str, NameUser]:
 class NameGate:
     """Asked before each request. Raises UsageError for a file that is no good."""
 
-    def __init__(self, path: str, clock: Clock, events: Events, *, lets_unsigned_pass: bool) -> None:
-        self._path, self._clock, self._events = path, clock, events
+    def __init__(self, path: str, outside: Outside, *, lets_unsigned_pass: bool) -> None:
+        self._path, self._clock, self._events = path, outside.clock, outside.events
         self._lets_unsigned_pass = lets_unsigned_pass
-        self._watched = WatchedFiles((path,), clock)
-        self._watched.note()
-        self._users = parse_users(secret_text(path), path)
+        self._users = WatchedText(path, parse_users, outside, self._failed)
         self._replays, self._reports = Replays(), Once()
 
     def __call__(self, link: Link, command: Command) -> None:
@@ -96,7 +93,7 @@ class NameGate:
             return
         if not name or not signature:
             raise _refused("the request is not signed: this name server asks for an access key (AccessKey, Signature)")
-        user = self._current().get(name)
+        user = self._users.value().get(name)
         place = place_of_signer(user.secrets if user is not None else (), signed_content(command), signature)
         if user is None or place is None:
             raise _refused("check signature failed: the access key or its secret is not right")
@@ -105,13 +102,12 @@ class NameGate:
         if not user.is_broker and command.code not in _OF_CLIENTS:
             raise _refused(f"User:{name} may look at routes alone: it is in [clients]")
 
-    def _current(self) -> Mapping[str, NameUser]:
-        if self._watched.changed():
-            try:
-                self._users = parse_users(secret_text(self._path), self._path)
-            except UsageError as error:
-                self._events.emit("access file refused", path=self._path, reason=str(error))
-        return self._users
+    def close(self) -> None:
+        """Look at its file no more."""
+        self._users.close()
+
+    def _failed(self, reason: str) -> None:
+        self._events.emit("access file refused", path=self._path, reason=reason)
 
 
 def _refused(remark: str) -> BrokerError:

@@ -55,8 +55,9 @@ class NameServer:
         self._config = KvConfig(outside.disk, settings.kv_config_path, partial(outside.workers, "tally-kv"))
         self._requests = NameRequests(self.routes, self._config, settings, clock, events)
         gate: Gate = open_gate
+        self._gate: NameGate | None = None
         if settings.users_file:
-            gate = NameGate(settings.users_file, clock, events, lets_unsigned_pass=settings.anonymous)
+            gate = self._gate = NameGate(settings.users_file, outside, lets_unsigned_pass=settings.anonymous)
         self._dispatch = Dispatch(events, self._on_response, gate)
         for responders in (self._requests.brokers.responders, self._requests.responders):
             self._dispatch.add({code: partial(self._in_steps, responder) for code, responder in responders.items()})
@@ -103,6 +104,8 @@ class NameServer:
         await self._server.close()
         self._unregistering.close()
         self._backlog.close()
+        if self._gate is not None:
+            self._gate.close()
         for slices in (self._registering, self._slices):
             await slices.close()
         await self._chores.close()

@@ -11,6 +11,7 @@ import pytest
 from support.bookies import Home, Peer, talking
 from support.certificates import both, copy_files, secret_file
 from support.keyed import USER, KeyFiles, encrypted, one_add, passwords, show
+from support.waiting import until
 from tallystick.bookkeeper.wire import scram
 from tallystick.bookkeeper.wire.auth import Step
 from tallystick.bookkeeper.wire.codes import Code
@@ -30,19 +31,23 @@ async def test_n2_changed_files_count_for_who_comes_next_and_damaged_ones_do_not
     async with home.running(security=security) as bookie:
 
         async def comes(secret: str) -> bool:
-            await asyncio.sleep(0.005)
             async with talking(bookie) as peer:
                 return await show(peer, "sasl", DigestClient(USER, secret, "cnonce")) == Code.OK
 
+        async def comes_no_more(secret: str) -> bool:
+            return not await comes(secret)
+
         assert await comes("one")
         keys.users("changing.toml", bookkeeper=("two", "one"))
-        assert await comes("two") and await comes("one")
+        await until(lambda: comes("two"))
+        assert await comes("one")
         keys.users("changing.toml", bookkeeper=("two",))
-        assert not await comes("one")
+        await until(lambda: comes_no_more("one"))
         secret_file(users, "[users]\nbookkeeper = 'one'\nthis is no TOML")
+        await until(lambda: len(home.heard("security file not read")) == 1)
         assert await comes("two") and not await comes("one")
-        assert len(home.heard("security file not read")) == 1
         secret_file(users, "[users]\nbookkeeper = 'one'\n", mode=0o644)
+        await until(lambda: len(home.heard("security file not read")) == 2)
         assert not await comes("one")
 
 

@@ -1,0 +1,59 @@
+"""A file that an operator changes is read again on a thread, and counts when it has been."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from support.certificates import secret_file
+from support.waiting import until
+from tallystick.errors import UsageError
+from tallystick.runtime.machine import this_machine
+from tallystick.runtime.watched_text import WatchedText
+
+
+async def test_it_says_what_it_said_until_a_thread_has_read_it(tmp_path: Path) -> None:
+    path, on_loop, goes_on = secret_file(tmp_path / "users", "one"), list[bool](), threading.Event()
+    goes_on.set()
+
+    def parse(text: str, path: str) -> str:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        assert goes_on.wait(30)
+        return text
+
+    file, changes = WatchedText(path, parse, this_machine(), _unexpected, every_s=0.0), list[str]()
+    file.changed = lambda: changes.append(file.value())
+    try:
+        goes_on.clear()
+        secret_file(tmp_path / "users", "one and two")
+        assert file.value() == "one"
+        secret_file(tmp_path / "users", "one, two and three")
+        assert file.value() == "one", "what is read is old already"
+        goes_on.set()
+        await until(lambda: file.value() == "one, two and three")
+        assert on_loop == [True, False, False] and changes == ["one, two and three"]
+    finally:
+        goes_on.set()
+        file.close()
+
+
+async def test_one_that_is_no_good_says_what_it_said(tmp_path: Path) -> None:
+    def parse(text: str, path: str) -> str:
+        if "no good" in text:
+            raise UsageError("it is no good", path=path)
+        return text
+
+    failures = list[str]()
+    file = WatchedText(secret_file(tmp_path / "users", "one"), parse, this_machine(), failures.append, every_s=0.0)
+    try:
+        secret_file(tmp_path / "users", "two, which is no good")
+        await until(lambda: file.value() == "one" and bool(failures))
+        secret_file(tmp_path / "users", "three, which is good again")
+        await until(lambda: file.value() == "three, which is good again")
+        assert len(failures) == 1 and "it is no good" in failures[0]
+    finally:
+        file.close()
+
+
+def _unexpected(reason: str) -> None:
+    raise AssertionError(reason)
