@@ -14,7 +14,7 @@ from tallystick.rocketmq.broker.pages import Page
 from tallystick.rocketmq.wire.access import StoredUser
 
 PAGE_USERS = 200
-PAGE_ENTRIES = 1000  # behind them a page has no other user
+PAGE_ENTRIES = 1000  # and addresses: behind them a page has no other user
 
 _decode = msgspec.json.Decoder(list[StoredUser]).decode
 
@@ -36,7 +36,7 @@ class AccessPages:
         entry_count = 0
         for user in islice(table.users.values(), index, index + PAGE_USERS):
             users.append(user.stored())
-            entry_count += len(user.policies)
+            entry_count += len(user.policies) + user.policies.source_count
             if entry_count >= PAGE_ENTRIES:
                 break
         index += len(users)

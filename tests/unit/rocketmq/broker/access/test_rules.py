@@ -99,3 +99,18 @@ def test_the_entries_of_a_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     some = policies(("Topic:A", "Pub", "Allow"), ("Topic:B", "Pub", "Allow"))
     with pytest.raises(UsageError, match="at most 2 entries"):
         some.updated(policies(("Topic:C", "Pub", "Allow")))
+
+
+def test_the_addresses_of_all_entries_of_a_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def infos(first: int, count: int) -> list[PolicyInfo]:
+        entries = (EntryInfo(f"Topic:t{number}", ("Pub",), (HOST, HOST), "Allow") for number in range(first, count))
+        return [PolicyInfo("Custom", tuple(entries))]
+
+    monkeypatch.setattr(rules, "MAX_USER_SOURCES", 8)
+    four = read_policies(infos(0, 4))
+    assert four.source_count == 8
+    with pytest.raises(UsageError, match="at most 8 source ips"):
+        four.updated(read_policies(infos(4, 5)))
+    monkeypatch.setattr(rules, "_read_entry", None)  # none is read
+    with pytest.raises(UsageError, match="at most 8 source ips"):
+        read_policies(infos(0, 5))
