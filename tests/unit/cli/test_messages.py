@@ -15,6 +15,7 @@ from support.fake_brokers import FakeBroker, FakeCluster
 from support.waiting import until
 from tallystick import cli
 from tallystick.cli.messages import Sending, Template
+from tallystick.errors import TallyError, UsageError
 from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.client.sending import SendResult, SendStatus
 from tallystick.rocketmq.nameserver.server import NameServer
@@ -180,6 +181,8 @@ class HalfAnswered:
         self.sent += 1
         if body == b"slow":
             await asyncio.Event().wait()
+        if body == b"wrong":
+            raise UsageError("no such message")
         return SendResult(SendStatus.SEND_OK, "id", "id", MessageQueue(topic, "b", 0), self.sent)
 
 
@@ -234,3 +237,22 @@ def test_with_no_broker_registered_no_topic_is_said_to_be_missing(
         loop.call_soon_threadsafe(loop.stop)
         thread.join(20)
         loop.close()
+
+
+async def test_messages_are_counted_and_numbered_over_all_that_are_taken_together() -> None:
+    producer = cast(Producer, HalfAnswered())
+    sending = Sending(Template("T", None, (), {}, "g"), quiet=True, json=False)
+    assert [await sending.send(producer, [b"one"] * count) for count in (3, 2)] == [3, 2]
+    with pytest.raises(TallyError, match="message 7 was not sent"):
+        await sending.send(producer, [b"one", b"wrong", b"one"])
+    assert sending.summary == "7 messages sent"
+
+
+async def test_what_may_be_stored_is_an_effect_though_nothing_is_known_to_be() -> None:
+    producer, sending = HalfAnswered(), Sending(Template("T", None, (), {}, "g"), quiet=True, json=False)
+    task = asyncio.create_task(sending.send(cast(Producer, producer), [b"slow"]))
+    await until(lambda: producer.sent == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sending.has_effect and sending.summary == "0 messages sent, 1 in doubt: stored or not"

@@ -118,6 +118,7 @@ class _Guessing:
 async def test_n3_the_time_of_a_refusal_does_not_say_who_is_a_user(home: Home, keys: KeyFiles) -> None:
     """The keys of a secret take some milliseconds: they are made before anybody comes, of nobody's once."""
     users = keys.users("guessed.toml", bookkeeper=("a secret that nobody guesses", "an old one"))
+    scram._keys.cache_clear()
     async with home.running(security=passwords(keys, users_file=users)) as bookie:
         made = scram._keys.cache_info().misses
         for user in ("bookkeeper", "a-bookkeeper", "another-bookkeeper"):

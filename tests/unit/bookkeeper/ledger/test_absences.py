@@ -243,7 +243,10 @@ async def test_who_took_a_place_and_went_before_the_registrations_could_be_looke
         await run(absences)
 
     monkeypatch.setattr(AbsentBookies, "_run", run_later)
-    writer = await opened(cluster, cluster.client())
+    monkeypatch.setattr(module, "LOOKED_AT_A_TURN", 1)
+    client = cluster.client()
+    await opened(cluster, client, entries=0)
+    writer = await opened(cluster, client)
     before = await ensemble(cluster, writer)
     await cluster.down(before[0])
     await writer.append(b"one that brings another bookie")

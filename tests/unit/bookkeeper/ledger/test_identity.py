@@ -139,6 +139,7 @@ async def test_after_a_reconnect_another_bookie_is_not_believed(bench: Any) -> N
     send_adds(bench, channel, 3)
     await until(lambda: listener.all_failed == [1, 2, 3])
     assert (listener.all_acked, {code for _, code in listener.failed}) == ([0], {None})
+    assert "another bookie" in channel.failure
     [event] = [event for event in bench.events if event.kind == "bookie not believed"]
     assert "another bookie took its id" in event.fields["reason"]
     fresh = client.adds("b1", 8, new)  # which never wrote to the old one

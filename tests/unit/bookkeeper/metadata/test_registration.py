@@ -250,3 +250,20 @@ async def test_a_registration_that_is_cancelled_while_it_waits_takes_nothing_fro
         await entering
     node = await store.get("/available/b:1")
     assert node is not None and node.owner == store.owners[-1] and not holder.loss.is_set()
+
+
+async def test_a_bookie_that_is_taken_out_as_it_registers_again_is_not_registered() -> None:
+    """Its cookie goes while the answer is on its way that says that it is there."""
+    store = Late(uuid.uuid4().hex)
+    await store.change(Create("/cookie", b"of b:1"))
+    made = StoreRegistration(store, "/available", "b:1", INFO, False, cookie="/cookie")
+    await made.enter(replace=False)
+    await until(lambda: made._look_task is None)
+
+    async def taken_out() -> None:
+        await store.change(Delete("/cookie"))
+
+    store.happens = taken_out
+    await store.change(Delete("/available/b:1"))
+    await made.loss.wait()
+    assert "taken out" in str(made.failure) and "/available/b:1" not in store._tree.nodes

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
 from support.repaired import RepairedCluster
 from tallystick.bookkeeper.metadata.store import Create
+from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import auditor
 from tallystick.bookkeeper.repair.ledger_names import LedgerNames
 from tallystick.errors import MetadataUnavailable
@@ -84,5 +86,25 @@ async def test_a_damaged_mark_hinders_no_mark_of_another_ledger(
     running = cluster.repair(grace_s=0.0)
     await asyncio.sleep(60)
     await cluster.require_whole(ledger)
-    assert len(cluster.heard("ledgers marked")) < 5, "it is not tried again all the time"
+    assert len(told := cluster.heard("ledgers marked")) < 5, "it is not tried again all the time"
+    assert {event["unreadable"] for event in told} == {1}
     assert await cluster.marks() == [damaged] and not running.failure.done()
+
+
+async def test_metadata_that_went_away_amid_marks_leaves_them_to_be_made(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not marked for that is no mark that nobody can read: it would be left until the next day."""
+    ledger, mark, failures = await cluster.written(), Underreplication.mark, [MetadataUnavailable("away")]
+
+    async def fails(tree: Underreplication, *arguments: Any) -> bool:
+        if failures:
+            raise failures.pop()
+        return await mark(tree, *arguments)
+
+    monkeypatch.setattr(Underreplication, "mark", fails)
+    await cluster.down((await cluster.metadata(ledger)).ensemble[0])
+    cluster.repair(grace_s=0.0)
+    await asyncio.sleep(60)
+    await cluster.require_whole(ledger)
+    assert not failures and [event["unreadable"] for event in cluster.heard("ledgers marked")] == [0]

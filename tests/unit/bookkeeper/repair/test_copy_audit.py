@@ -279,6 +279,9 @@ async def test_the_ledgers_of_a_bookie_that_is_back_are_looked_at(cluster: Repai
     await asyncio.sleep(100)
     assert [(event["ledger"], event["bookies"]) for event in cluster.heard("copies at fault")] == [(ledger, [bookie])]
     assert (ledger, 4) in cluster.bookies[bookie].entries and (ledger, 5) not in cluster.bookies[other].entries
+    before = asked_lists(cluster, bookie)
+    await asyncio.sleep(500)
+    assert asked_lists(cluster, bookie) == before, "once"
 
 
 async def test_who_is_not_the_auditor_looks_at_nothing(cluster: RepairedCluster) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
+
 from support.repaired import RepairedCluster
+from tallystick.bookkeeper.repair import copying as module
 from tallystick.bookkeeper.repair.copying import Copying
 from tallystick.bookkeeper.repair.settings import RepairSettings
+from tallystick.errors import BookieUnavailable
 from tallystick.runtime.pace import Pace
 
 
@@ -22,3 +28,25 @@ async def test_so_many_as_fit_if_all_are_as_long_as_the_longest(cluster: Repaire
         done += read.frames
     assert done == list(range(100))
     assert counts == [4, 20, 20, 20, *[4] * 9]
+
+
+@pytest.mark.parametrize("has_lists", [True, False])
+@pytest.mark.parametrize("lost", [[], [0], [1], [9], range(10)])
+async def test_who_lacks_any_of_what_it_must_have_is_told(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch, has_lists: bool, lost: Sequence[int]
+) -> None:
+    """A look at many is in several pieces, and of what is lost as a whole a bookie knows no ledger."""
+    monkeypatch.setattr(module, "COMPARED_A_TURN", 3)
+    ledger = await cluster.written(10, ensemble=3, write_quorum=3)
+    metadata, context = await cluster.metadata(ledger), cluster.client().context
+    name, settings = metadata.ensemble[0], RepairSettings(batch_entries=4)
+    copying = Copying(context.bookies, ledger, metadata, settings, Pace(context.clock, 0.0))
+    cluster.bookies[name].speaks_v3 = has_lists
+    for entry in lost:
+        del cluster.bookies[name].entries[ledger, entry]
+    if lost:
+        with pytest.raises(BookieUnavailable, match="any more"):
+            await copying.require(name, range(10))
+    else:
+        await copying.require(name, range(10))
+    await copying.require(name, [])
