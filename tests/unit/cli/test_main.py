@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from tallystick import cli
+from tallystick.admin import repair
 from tallystick.cli.app import app
 from tallystick.errors import RecoveryIncomplete, UsageError
 
@@ -364,3 +365,17 @@ def test_every_command_has_a_help() -> None:
         for command in app[name]:
             if not command.startswith("-"):
                 assert app[name][command].help, f"tally {name} {command}"
+
+
+@pytest.mark.parametrize(
+    ("is_enabled", "when"), [(True, "gone, within seconds"), (False, "gone, once repair is enabled")]
+)
+def test_an_ordered_audit_says_when_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_enabled: bool, when: str
+) -> None:
+    async def ordered(uri: str) -> bool:
+        return is_enabled
+
+    monkeypatch.setattr(repair, "order_audit", ordered)
+    assert cli.main(["autorecovery", "audit", "--now", "--uri", "sqlite:///x"]) == 0
+    assert when in capsys.readouterr().out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,8 @@ from support.room_v3 import Room, make_room
 from support.stores import KEY as STORE_KEY
 from support.stores import Store
 from support.v3_frames import adds_v3, answers_v3, lac_body, poll_v3, read_v3, request_v3, write_lac_v3
+from tallystick.bookkeeper.bookie.limbo import LimboLedgers
+from tallystick.bookkeeper.bookie.limbo_bookie import LimboBookie
 from tallystick.bookkeeper.bookie.look import Verdict
 from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.wire import v2, v3
@@ -157,3 +161,14 @@ def test_q15_who_has_the_id_of_a_deleted_ledger_may_be_in_limbo_too() -> None:
 def test_a_lac_beyond_what_is_here_is_no_answer(room: Room) -> None:
     room.storage.write_lac(LIMBO, KEY, lac_body(LIMBO, 9))
     assert room.codes(poll_v3(LIMBO, 7)) == [UNKNOWN_STATE]
+
+
+def test_what_is_in_no_limbo_or_lacks_more_by_now_does_not_leave_it_and_what_leaves_is_written() -> None:
+    limbo, filled, flushes = LimboLedgers([1, 2]), list[int](), list[bool]()
+    bookie: Any = object.__new__(LimboBookie)
+    bookie._storage = SimpleNamespace(limbo=limbo, filled=filled.extend)
+    bookie._committer = SimpleNamespace(flush=lambda: flushes.append(True))
+    bookie._changed = lambda: None
+    stays = {ledger: bookie.stay(ledger) for ledger in (1, 2, 3)}
+    limbo.enter([2])
+    assert bookie.leave(stays) == filled == [1] and flushes == [True]

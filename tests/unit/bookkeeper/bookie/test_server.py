@@ -18,6 +18,7 @@ from support.bookies import KEY, Home, Peer, SpyDisk, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import server
 from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.server import BookieServer
 from tallystick.bookkeeper.bookie.session import Session
 from tallystick.bookkeeper.bookie.turns import Kind
@@ -383,3 +384,15 @@ async def test_stopping_answers_what_was_asked(home: Home) -> None:
         await bookie.stop()
         assert len(codes(await peer.reader.read())) == 50
     assert bookie.counts.connections == 0
+
+
+async def test_nothing_is_held_for_acks_of_a_connection_that_has_ended(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[object] = []
+    monkeypatch.setattr(Committer, "forget", lambda committer, connection: forgotten.append(connection))
+    async with home.running() as bookie:
+        async with talking(bookie) as peer:
+            assert await peer.code(adds(1, [0])) == Code.OK
+        await until(lambda: bookie.counts.connections == 0)
+    assert [type(connection) for connection in forgotten] == [Session]

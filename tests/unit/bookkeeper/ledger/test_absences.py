@@ -243,10 +243,7 @@ async def test_who_took_a_place_and_went_before_the_registrations_could_be_looke
         await run(absences)
 
     monkeypatch.setattr(AbsentBookies, "_run", run_later)
-    monkeypatch.setattr(module, "LOOKED_AT_A_TURN", 1)
-    client = cluster.client()
-    await opened(cluster, client, entries=0)
-    writer = await opened(cluster, client)
+    writer = await opened(cluster, cluster.client())
     before = await ensemble(cluster, writer)
     await cluster.down(before[0])
     await writer.append(b"one that brings another bookie")
@@ -356,3 +353,24 @@ async def test_what_is_written_without_a_bookie_is_left_to_who_restores_it(clust
     await cluster.down(spare, gone)
     await writer.append(b"without")
     assert writer.missing == (gone,) and not writer.has_any([gone])
+
+
+async def test_each_of_very_many_writers_is_looked_at_some_in_a_turn(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOKED_AT_A_TURN", 2)
+    client, turns, named = cluster.client(), 0, list[tuple[int, Any]]()
+    writers = [await opened(cluster, client, entries=0) for _ in range(5)]
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    monkeypatch.setattr(client._absences._core, "named", lambda bookies: named.append((turns, bookies)))
+    await client._absences._look()
+    counting.cancel()
+    assert [bookies for _, bookies in named] == [writer.metadata.ensemble for writer in writers]
+    assert len({turn for turn, _ in named}) == 3

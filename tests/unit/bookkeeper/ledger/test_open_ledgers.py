@@ -108,6 +108,7 @@ async def test_q7_a_bookie_that_is_lost_to_many_ledgers_is_told_of_once() -> Non
         await cluster.close()
     failed = [event.fields for event in cluster.events if event.kind == "bookie failed"]
     assert [(fields["bookie"], fields["first"]) for fields in failed] == [(lost, 1)]
+    assert failed[0]["answer"], "why it gave none is known by then"
     changed = [event.fields for event in cluster.events if event.kind == "ensemble changed"]
     assert len(changed) > 20 and all(fields["failed"] == (lost,) for fields in changed)
     assert failed[0]["ledger"] in {fields["ledger"] for fields in changed}

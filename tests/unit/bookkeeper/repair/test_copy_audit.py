@@ -13,7 +13,7 @@ import pytest
 from support.repaired import RepairedCluster, flipped
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.findings import CopyFault, FindingTree
-from tallystick.bookkeeper.metadata.store import Create, Znode
+from tallystick.bookkeeper.metadata.store import Create, Update, Znode
 from tallystick.bookkeeper.repair import copy_audit
 from tallystick.bookkeeper.repair.copy_check import CopyCheck
 from tallystick.bookkeeper.repair.settings import RepairSettings
@@ -24,6 +24,7 @@ from tallystick.bookkeeper.wire.v3 import EntryListRequest
 from tallystick.errors import MetadataUnavailable
 
 DAY_S = 10_000.0  # a virtual loop ends after a real one
+AUDITED = "/tallystick/ledgers/audited"
 
 
 async def faults_of(cluster: RepairedCluster, ledger: int, *, samples: int = 0) -> list[tuple[str, str, object]]:
@@ -292,3 +293,32 @@ async def test_who_is_not_the_auditor_looks_at_nothing(cluster: RepairedCluster)
     cluster.repair()
     await asyncio.sleep(1000)
     assert cluster.heard("copies audited") == [] and cluster.heard("copies at fault") == []
+
+
+@pytest.mark.parametrize(("since_s", "is_due"), [(DAY_S + 1.0, True), (DAY_S / 2, False), (-3600.0, True)])
+async def test_all_ledgers_are_looked_at_a_day_after_the_last_look_and_if_that_is_still_to_come(
+    cluster: RepairedCluster, since_s: float, is_due: bool
+) -> None:
+    """The clock may have been set back."""
+    await cluster.written(1)
+    now_ms = cluster.client().context.clock.wall_ms()
+    await cluster.store.change(Create(AUDITED, b"%d" % (now_ms - since_s * 1000)))
+    cluster.repair(audit_every_s=DAY_S)
+    await asyncio.sleep(200)
+    assert len(cluster.heard("copies audited")) == is_due
+
+
+async def test_a_slow_look_counts_from_its_begin_and_a_ledger_that_nobody_can_read_was_not_looked_at(
+    cluster: RepairedCluster,
+) -> None:
+    ledgers = [await cluster.written(1) for _ in range(21)]
+    (path,) = [path for path in cluster.store._tree.nodes if path.endswith(f"/L{ledgers[0]:04d}")]
+    await cluster.store.change(
+        Update(path, b"damaged", (await cluster.driver.read_ledgers(ledgers))[ledgers[0]].version)
+    )
+    began_ms = cluster.client().context.clock.wall_ms()
+    cluster.repair(audit_ledgers_per_s=0.1, audit_every_s=DAY_S, close_check_s=10.0)
+    await asyncio.sleep(500)
+    assert [event["ledgers"] for event in cluster.heard("copies audited")] == [len(ledgers) - 1]
+    node = await cluster.store.get(AUDITED)
+    assert node is not None and int(node.data) - began_ms < 100_000

@@ -281,8 +281,9 @@ async def test_q7_a_writer_that_has_no_other_bookie_goes_on_without_the_one_in_l
 
 
 @pytest.mark.rule("Q15")
+@pytest.mark.parametrize("of_itself", [False, True], ids=["while another is filled", "while it is filled"])
 async def test_q15_what_a_folder_lost_after_it_was_filled_is_fetched_again_before_the_ledger_leaves_limbo(
-    machines: Machines, monkeypatch: pytest.MonkeyPatch
+    machines: Machines, monkeypatch: pytest.MonkeyPatch, of_itself: bool
 ) -> None:
     """Ledgers leave limbo some together: it left although its entries had gone while another one was filled."""
     folders = ("l0", "l1")
@@ -293,9 +294,11 @@ async def test_q15_what_a_folder_lost_after_it_was_filled_is_fetched_again_befor
             await writer.append_batch([b"a", b"b"])
             await writer.close()
     await machines.lose_disk("b3")
-    failing, fill_one = [second.id], fill_module._Filling._fill
+    failing, fill_one = [first.id if of_itself else second.id], fill_module._Filling._fill
 
     async def fails_beside(filling: fill_module._Filling, ledger: int, metadata: LedgerMetadata) -> None:
+        if of_itself:
+            await fill_one(filling, ledger, metadata)
         if ledger in failing:
             failing.remove(ledger)
             storage = bookie.storage
@@ -304,7 +307,8 @@ async def test_q15_what_a_folder_lost_after_it_was_filled_is_fetched_again_befor
             failure = FolderFailure(LedgerFolder(number, storage.folders.path(number)), StorageError("input/output"))
             async with bookie.upkeep._turn:
                 await bookie.upkeep._lose(failure)
-        await fill_one(filling, ledger, metadata)
+        if not of_itself:
+            await fill_one(filling, ledger, metadata)
 
     monkeypatch.setattr(fill_module._Filling, "_fill", fails_beside)
     bookie = await machines.start("b3", rejoin=True, ledger_dirs=folders)

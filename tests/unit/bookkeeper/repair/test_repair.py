@@ -437,3 +437,14 @@ async def test_new_damage_keeps_the_mark(cluster: RepairedCluster) -> None:
     cluster.repair()
     await asyncio.sleep(30)
     assert await cluster.marks() == []
+
+
+async def test_all_that_is_lost_of_a_ledger_is_told(cluster: RepairedCluster) -> None:
+    first, second, third = (await cluster.metadata(ledger := await cluster.written(3))).ensemble
+    for bookie, entry in ((second, 0), (second, 1), (third, 1)):
+        cluster.bookies[bookie].entries[ledger, entry] = flipped(cluster.bookies[bookie].entries[ledger, entry])
+    await cluster.down(first)
+    await cluster.tree.mark(ledger, [first, third], 1)
+    cluster.repair(grace_s=1000.0)
+    await asyncio.sleep(30)
+    assert (await LostTree(cluster.driver).all())[ledger].runs == ((0, 1),)

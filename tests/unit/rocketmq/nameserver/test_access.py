@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
+from msgspec import Raw
 
 from support.brokers import Peer, benched
 from support.certificates import secret_file
 from support.secured import ACCESS, ROOT, Signing
 from support.waiting import until
-from tallystick.errors import TallyError, UsageError
+from tallystick.errors import BrokerError, TallyError, UsageError
 from tallystick.rocketmq.client.client import topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.nameserver import access
@@ -21,8 +23,11 @@ from tallystick.rocketmq.nameserver.access import parse_users
 from tallystick.rocketmq.nameserver.keys import SCHEMA
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.remoting import replays
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.security import BrokerSecurity
-from tallystick.rocketmq.wire.signature import Credentials
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.signature import Credentials, sign
 from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine
@@ -124,3 +129,32 @@ async def test_while_it_is_switched_on_unsigned_requests_pass_and_are_told_once(
 def test_n1_with_users_a_name_server_listens_beyond_this_machine() -> None:
     given = SCHEMA.read({"bindAddress": "10.0.0.1", "usersFile": "/etc/users.toml"}).settings
     assert given.users_file == "/etc/users.toml" and not given.anonymous
+
+
+@pytest.mark.rule("N12", "N13")
+async def test_n12_a_user_with_very_many_connections_keeps_no_other_one_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "MOST_CONNECTIONS", 4)
+    async with serving(tmp_path, []) as (_, peer):
+        now_ms = this_machine().clock.wall_ms()
+
+        async def ask(credentials: Credentials, connection: int, sent_ms: int) -> int:
+            asked = request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+            sign(asked, credentials, replays.Numbered(connection).next(asked.code, sent_ms))
+            return (await peer.ask(asked)).code
+
+        for connection in range(8):
+            assert await ask(ANN, connection, now_ms + 60_000 + connection) == 0
+        assert await ask(ROOT, 99, now_ms) == 0
+
+
+@pytest.mark.rule("N4")
+def test_n4_a_field_that_comes_twice_is_the_same_to_the_gate_and_to_the_handler(tmp_path: Path) -> None:
+    path = secret_file(tmp_path / "users.toml", USERS)
+    gate = access.NameGate(path, this_machine().clock, Events(), lets_unsigned_pass=False)
+    for text, is_read_again in ((b'{"topic":"T"}', True), (b'{"topic":"T","topic":null}', False)):
+        command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=Raw(text))
+        with pytest.raises(BrokerError):
+            gate(cast(Link, None), command)
+        assert isinstance(command.ext, Raw) is is_read_again

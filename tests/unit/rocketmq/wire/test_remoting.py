@@ -25,6 +25,7 @@ from tallystick.rocketmq.wire.remoting import (
     held_bytes,
     request,
 )
+from tallystick.rocketmq.wire.signature import Credentials, sign, unsigned_fields
 from tallystick.rocketmq.wire.values import Language, RequestCode, Serialization
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -339,3 +340,9 @@ def test_a_command_does_not_hold_what_its_header_has_beside_it() -> None:
     finally:
         tracemalloc.stop()
     assert commands[0].fields == {"a": "b"}
+
+
+def test_who_signed_a_request_is_left_out_of_what_somebody_else_is_shown() -> None:
+    command = request(RequestCode.GET_CONSUMER_RUNNING_INFO, {"clientId": "c"})
+    sign(command, Credentials("key", "secret", "token"), "once")
+    assert len(command.fields) == 5 and unsigned_fields(command) == {"clientId": "c"}

@@ -19,7 +19,7 @@ from tallystick.rocketmq.broker.access import file, table
 from tallystick.rocketmq.broker.access.settings import AccessSettings
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.ha.entry import read_addresses
-from tallystick.rocketmq.remoting import security
+from tallystick.rocketmq.remoting import replays, security
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect
@@ -381,3 +381,22 @@ async def test_a_right_to_one_topic_shows_no_message_of_another(tmp_path: Path) 
         without = {name: value for name, value in fields.items() if name != "originTopic"}
         assert (await ann.code(RequestCode.CONSUMER_SEND_MSG_BACK, without)).code != 0
         assert broker.parts.store.end == end
+
+
+@pytest.mark.rule("N12", "N13")
+async def test_n12_a_user_with_very_many_connections_keeps_no_other_one_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "MOST_CONNECTIONS", 4)
+    async with benched(tmp_path) as bench:
+        _, root = await secured(bench)
+        mallory, now_ms = await root.make_user("mallory", "mallory-secret"), this_machine().clock.wall_ms()
+
+        async def ask(credentials: Credentials, connection: int, sent_ms: int) -> int:
+            asked = request(RequestCode.GET_BROKER_CONFIG, {})
+            sign(asked, credentials, replays.Numbered(connection).next(asked.code, sent_ms))
+            return (await root.peer.ask(asked)).code
+
+        for connection in range(8):
+            assert await ask(mallory, connection, now_ms + 60_000 + connection) == NO_PERMISSION
+        assert await ask(ROOT, 99, now_ms) == 0
