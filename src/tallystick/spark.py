@@ -8,15 +8,14 @@ newer and the extra ``spark``.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import warnings
 from typing import TYPE_CHECKING, Literal
 
-from tallystick.errors import UsageError
 from tallystick.pipeline.tables.settings import IngestSettings
 from tallystick.runtime.extras import require
+from tallystick.runtime.java import java_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +50,7 @@ def session(master: str = "local[*]", app_name: str = "tallystick", **conf: obje
 
     Python workers run this interpreter unless PYSPARK_PYTHON names another. Raises UsageError without Java or PySpark.
     """
-    _require_java()
+    java_command(os.environ)
     require("a Spark session", *LIBRARIES)
     from pyspark.sql import SparkSession
 
@@ -63,14 +62,6 @@ def session(master: str = "local[*]", app_name: str = "tallystick", **conf: obje
     for name, value in {**DEFAULTS, **conf}.items():
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
     return register(builder.getOrCreate())
-
-
-def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    if not home and shutil.which("java") is None:
-        raise UsageError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
-    if home and shutil.which("java", path=os.path.join(home, "bin")) is None:
-        raise UsageError("JAVA_HOME has no bin/java: set it to a Java 17 or newer, or unset it", java_home=home)
 
 
 def register(spark: SparkSession) -> SparkSession:

@@ -42,6 +42,8 @@ for _name, _help in {
     "store": "Check the files of a broker.",
     "spark": "Keep tables up to date by Spark.",
     "sim": "Run whole servers and clients through seeded faults.",
+    "doctor": "Say what tallystick needs of this machine, and whether it is there.\n\n"
+    "Exit code 3 where something keeps a server or client from working.\n\nExample: `tally doctor`",
     "completion": "Print the completion script of a shell.\n\nExample: `source <(tally completion bash)`",
 }.items():
     app.command(f"tallystick.cli.{_name}:app", name=_name, help=_help)

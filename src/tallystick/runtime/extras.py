@@ -12,6 +12,7 @@ from tallystick.errors import UsageError
 
 INSTALLS = {
     "kazoo": "'kazoo>=2.10'",
+    "cramjam": "'cramjam>=2.11'",
     "pyspark": "'pyspark>=4.2,<4.4'",
     "pyarrow": "'pyarrow>=17'",
     "numpy": "'numpy>=1.26'",
