@@ -92,6 +92,14 @@ class MessageTemplate:
         except UnicodeDecodeError:
             return key, payload
 
+    def require_split(self, bodies: Sequence[str]) -> None:
+        """Raises UsageError for the first of these messages that has no delimiter: while nothing is done yet."""
+        for number, body in enumerate(bodies, 1):
+            try:
+                self.split(body.encode("utf-8", "surrogateescape"))
+            except UsageError as error:
+                raise UsageError(f"nothing is appended: message {number}: {error.message}", **error.fields) from error
+
 
 def _require_fields(given: OutMessages, properties: dict[str, str]) -> None:
     """Raises UsageError where no message could have these: before an owner is asked, or fenced, for nothing."""
@@ -245,6 +253,7 @@ async def append(
 ) -> None:
     """Append ``bodies``, or the lines of stdin when there are none, as the stream's owner."""
     template = MessageTemplate.of(messages)
+    template.require_split(bodies)
     async with connect(uri, explain=explain) as bk:
         opening = bk.open_stream(name, takeover=owner.takeover, wait_s=owner.wait_s, settings=chosen)
         if not messages.force:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import cast
 
@@ -315,6 +316,20 @@ async def test_a_stream_with_an_owner_is_waited_for_if_that_is_said(cluster: Sma
 async def test_options_that_do_not_go_together(cluster: SmallCluster, given: OutMessages, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         await append(cluster, "a", given=given)
+
+
+@pytest.mark.parametrize("given", [OutMessages(compression="lz4"), OutMessages(key_delimiter=":")])
+async def test_no_owner_is_fenced_for_messages_that_cannot_be_appended(
+    cluster: SmallCluster, given: OutMessages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that is not installed, and a message without a key, are seen before the stream is taken over."""
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    stream = await cluster.client(1).open_stream(NAME)
+    with pytest.raises(UsageError, match=r"needs cramjam|nothing is appended: message 2: it has no key delimiter"):
+        await append(cluster, "k:a", "b", takeover=True, given=given)
+    await stream.append(b"c")
+    await stream.close()
+    assert [data for _, _, data in await stored(cluster)] == [b"c"]
 
 
 def test_quorums_that_cannot_be_are_refused_before_anything_is_asked() -> None:

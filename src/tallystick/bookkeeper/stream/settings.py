@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tallystick.bookkeeper.wire.compression import Compression
+from tallystick.bookkeeper.wire.compression import Compression, compress
 from tallystick.errors import UsageError
 from tallystick.runtime.arguments import check_settings, instance, number, text, whole
 
@@ -63,7 +63,7 @@ class StreamSettings:
         if self.entry_format not in FORMATS:
             raise UsageError(f"entry_format is one of {', '.join(FORMATS)}", given=self.entry_format)
         if self.compression is not None:
-            Compression.parse(self.compression)
+            compress(b"", Compression.parse(self.compression))  # its library is there before an owner is fenced
             if self.entry_format == "raw":
                 raise UsageError("raw entries are stored as they are: they have no compression")
 

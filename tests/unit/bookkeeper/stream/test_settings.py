@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -59,3 +60,13 @@ def test_what_works() -> None:
     )
     assert settings.has_retention and not StreamSettings().has_retention
     assert StreamClientSettings(stream=settings).lease_s == 10
+
+
+@pytest.mark.parametrize("name", ["lz4", "zstd", "snappy"])
+def test_a_compression_whose_library_lacks_is_refused_before_a_stream_is_opened(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    assert StreamSettings(compression="zlib").compression == "zlib"
+    with pytest.raises(UsageError, match="pip install 'cramjam"):
+        StreamSettings(compression=name)
