@@ -78,9 +78,8 @@ EDGE_MUTANTS = (
     _planted(
         "a host is charged for no turn of a peer that is gone",
         TURN_ORDER,
-        "        self._hosts.spent(host, seconds)\n        peers = self._peers_of(host)",
-        "        if peer is not None:\n            self._hosts.spent(host, seconds)\n"
-        "        peers = self._peers_of(host)",
+        "        self._networks.spent(network, seconds)\n",
+        "        if peer is not None:\n            self._networks.spent(network, seconds)\n",
         _TURN_ORDER_TESTS,
     ),
     _planted(
@@ -116,8 +115,8 @@ EDGE_MUTANTS = (
     _planted(
         "a turn is charged to the connection alone, and its host has turns for nothing",
         TURN_ORDER,
-        "self._hosts.spent(host, seconds)",
-        "self._hosts.spent(host, 0.0)",
+        "self._networks.spent(network, seconds)",
+        "self._networks.spent(network, 0.0)",
         _TURN_ORDER_TESTS,
     ),
     _planted(

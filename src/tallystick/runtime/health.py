@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from tallystick.runtime.network import Listener, Network
+from tallystick.runtime.peers import peer_of
 from tallystick.runtime.places import Places
 from tallystick.runtime.turn_wakes import TurnWakes
 
@@ -163,8 +164,8 @@ class _Visit(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._timer = asyncio.get_running_loop().call_later(_HEAD_WAIT_S, self._transport.abort)
-        peer = transport.get_extra_info("peername")
-        goes = self._places.arrived(self, str(peer[0]) if peer else "unknown")
+        peer = peer_of(transport)
+        goes = self._places.arrived(self, peer[0] if peer else "unknown")
         if goes is not None:
             goes._transport.abort()
 

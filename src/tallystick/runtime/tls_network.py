@@ -22,6 +22,7 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.handshake_turns import HandshakeTurns
 from tallystick.runtime.network import Listener, Network, ProtocolFactory, Reservation
 from tallystick.runtime.once import Once
+from tallystick.runtime.peers import peer_of
 from tallystick.runtime.places import Places
 from tallystick.runtime.tls import TlsBuffer, TlsConnection
 
@@ -124,9 +125,9 @@ class _Newcomer(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
+        peer = peer_of(transport)
         if peer:
-            self.peer, self.host = f"{peer[0]}:{peer[1]}", str(peer[0])
+            self.peer, self.host = f"{peer[0]}:{peer[1]}", peer[0]
         self._waits = True
         self._wait(FIRST_BYTE_S if self._hall.door.plain_from(self.host) else HANDSHAKE_S)
         goes = self._hall.places.arrived(self, self.host)

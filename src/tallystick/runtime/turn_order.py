@@ -3,7 +3,7 @@
 Each host has the same share of the time, whatever the number of its connections, and each connection the same share of
 its host's: who is served was charged least for the turns that it had. So a host that asks now and then is served next,
 though a hundred others have more to do than there is time for; counting turns alone it would wait for one of each of
-them.
+them. The hosts of one /64 of IPv6 share what one other host has, as one machine may have all of its addresses.
 
 Who comes counts as if it had used as much as the one that is served (start-time fair queueing), but for ``CREDIT_S``:
 nobody saves more time up. What somebody used beyond that is known for a while behind its last turn: a connection that
@@ -14,10 +14,12 @@ waits for long for what it used.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import Generic, TypeVar
+
+from tallystick.runtime.peers import network_of
 
 LEAST_S = 2e-5  # that a turn is charged
 CREDIT_S = 0.001
@@ -93,6 +95,10 @@ class _LeastUsed(Generic[Key]):
             self._heap = [(self._used[key], next(self._numbers), key) for key in self._waiting]
             heapify(self._heap)
 
+    def known(self) -> Iterable[Key]:
+        """Returns those of which it is known what they used."""
+        return self._used
+
     def discard(self, key: Key) -> None:
         """It is gone, and waits no more."""
         self.leave(key)
@@ -128,23 +134,32 @@ class TurnOrderCore(Generic[Peer]):
             self._waiting[peer] = host
             peers = self._peers_of(host)
             if not peers:
-                self._hosts.add(host)
+                hosts = self._hosts_of(network := network_of(host))
+                if not hosts:
+                    self._networks.add(network)
+                hosts.add(host)
             peers.add(peer)
 
     def pop(self) -> Peer:
         """Whose turn it is; somebody waits."""
-        host = self._hosts.pop()
+        network = self._networks.pop()
+        hosts = self._hosts[network]
+        host = hosts.pop()
         peers = self._peers[host]
         peer = peers.pop()
         if peers:
-            self._hosts.add(host)
+            hosts.add(host)
+        if hosts:
+            self._networks.add(network)
         del self._waiting[peer]
         return peer
 
     def spent(self, peer: Peer | None, host: str, seconds: float) -> None:
         """A turn of it took so long; also when it waits again, and when it had it without waiting. None: one that is
         gone, of which nothing is to be known any more."""
-        self._hosts.spent(host, seconds)
+        network = network_of(host)
+        self._networks.spent(network, seconds)
+        self._hosts_of(network).spent(host, seconds)
         peers = self._peers_of(host)  # of each host that is known, though nothing is known of this peer
         if peer is not None:
             peers.spent(peer, seconds)
@@ -155,13 +170,27 @@ class TurnOrderCore(Generic[Peer]):
         peers = self._peers.get(host)
         if peers is not None:
             peers.discard(peer)
-            if not peers:
-                self._hosts.leave(host)
+            if not peers and (hosts := self._hosts.get(network := network_of(host))) is not None:
+                hosts.leave(host)
+                if not hosts:
+                    self._networks.leave(network)
 
     def clear(self) -> None:
         self._waiting: dict[Peer, str] = {}
         self._peers: dict[str, _LeastUsed[Peer]] = {}  # by host
-        self._hosts: _LeastUsed[str] = _LeastUsed(self._peers.pop)
+        self._hosts: dict[str, _LeastUsed[str]] = {}  # by network
+        self._networks: _LeastUsed[str] = _LeastUsed(self._forget_network)
+
+    def _forget_network(self, network: str) -> None:
+        """Nobody of it waits."""
+        for host in self._hosts.pop(network).known():
+            self._peers.pop(host, None)
+
+    def _hosts_of(self, network: str) -> _LeastUsed[str]:
+        hosts = self._hosts.get(network)
+        if hosts is None:
+            hosts = self._hosts[network] = _LeastUsed(self._peers.pop)
+        return hosts
 
     def _peers_of(self, host: str) -> _LeastUsed[Peer]:
         peers = self._peers.get(host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from dataclasses import dataclass
 
 from hypothesis import example, given, settings
@@ -43,6 +44,46 @@ def test_a_host_that_used_little_is_next_among_a_hundred_that_have_more_to_do() 
         assert turn(order, 0.0001) == "honest"
         for _ in range(10):
             turn(order)
+
+
+def served(order: TurnOrderCore[str], turns: int) -> Counter[str]:
+    """How often each host had a turn, of peers that are called as their hosts and always wait."""
+    counts = Counter[str]()
+    for _ in range(turns):
+        peer = order.pop()
+        order.spent(peer, peer, 0.001)
+        order.add(peer, peer)
+        counts[peer] += 1
+    return counts
+
+
+def test_a_machine_that_has_a_network_for_itself_has_the_share_of_one_host() -> None:
+    order: TurnOrderCore[str] = TurnOrderCore()
+    addresses = [f"2001:db8:0:7::{number:x}" for number in range(1, 101)]
+    for host in (*addresses, "2001:db8:0:8::1", "10.0.0.1", "10.0.0.2"):
+        order.add(host, host)
+    counts = served(order, 4_000)
+    for host in ("2001:db8:0:8::1", "10.0.0.1", "10.0.0.2"):
+        assert 950 <= counts[host] <= 1_050
+    assert all(5 <= counts[host] <= 20 for host in addresses), "and its hosts have all the same of that"
+
+
+def test_the_hosts_of_a_network_have_the_same_share_whatever_the_number_of_their_connections() -> None:
+    order: TurnOrderCore[str] = TurnOrderCore()
+    for number in range(100):
+        order.add(f"fd00::1 {number}", "fd00::1")
+    order.add("fd00::2 0", "fd00::2")
+    counts = Counter(turn(order).split()[0] for _ in range(1_000))
+    assert abs(counts["fd00::1"] - counts["fd00::2"]) <= 20
+
+
+def test_nothing_is_kept_of_networks_that_came_and_went() -> None:
+    order: TurnOrderCore[str] = TurnOrderCore()
+    for number in range(3 * SPARE):
+        host = f"2001:db8:{number:x}::1"
+        order.add("peer", host)
+        order.spent(order.pop(), host, 0.0001)
+    assert len(order._hosts) <= SPARE + 2 >= len(order._peers)
 
 
 def test_nobody_has_more_than_its_share_however_little_a_turn_of_it_takes() -> None:
@@ -129,7 +170,7 @@ def test_a_host_of_which_nothing_is_known_may_have_had_its_turn_for_one_that_is_
         order.spent(peer, str(peer), 0.001)
     order.add(0, "0")
     assert order.pop() == 0
-    assert len(order._hosts._used) <= SPARE + 2
+    assert len(order._networks._used) <= SPARE + 2
 
 
 def test_newcomers_without_end_do_not_keep_those_waiting_that_are_here() -> None:
@@ -279,7 +320,7 @@ def test_who_used_least_is_next_as_without_a_heap(steps: list[tuple[str, str, in
             order.spent(peer, host, seconds)
             hosts.spent(host, seconds)
             peers[host].spent(peer, seconds)
-        for level in (order._hosts, *order._peers.values()):
+        for level in (order._networks, *order._hosts.values(), *order._peers.values()):
             assert len(level._heap) <= 2 * len(level._waiting) + 1, "little is kept of those that left"
     assert len(order) == sum(len(level.waiting) for level in peers.values())
 

@@ -25,6 +25,7 @@ from tallystick.bookkeeper.bookie.wires import BEGINNING_BYTES, LENGTH_BYTES, Se
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
+from tallystick.runtime.peers import peer_of
 from tallystick.runtime.tls import CONNECTION_BYTES
 from tallystick.runtime.unsent_writes import UnsentWrites
 
@@ -99,8 +100,8 @@ class Session(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         no_delay(transport)
-        peer = transport.get_extra_info("peername")
-        self.peer = str(peer[0]) if peer else "unknown"
+        peer = peer_of(transport)
+        self.peer = peer[0] if peer else "unknown"
         self._crowd.opened(self)
         if self._around.handshakes is not None and not self._transport.is_closing():
             self._begin_handshake(self._around.handshakes)

@@ -182,8 +182,9 @@ class BookieInfo:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port of the bookie protocol, None if the registration names none."""
+        """Host and port of the bookie protocol, None if the registration names none. An IPv6 host is without the
+        brackets that it has in an id."""
         for endpoint in self.endpoints:
             if endpoint.protocol == "bookie-rpc":
-                return endpoint.host, endpoint.port
+                return endpoint.host.strip("[]"), endpoint.port
         return None

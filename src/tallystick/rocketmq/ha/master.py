@@ -26,6 +26,7 @@ from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.network import Listener, no_delay
 from tallystick.runtime.once import Once
 from tallystick.runtime.outside import Outside
+from tallystick.runtime.peers import peer_of
 
 WAKE_BYTES = 1024 * 1024  # to one slave in one turn of the loop
 KNOWN_BYTES = 2 * WAKE_BYTES  # to all slaves that are known, in one turn
@@ -167,8 +168,8 @@ class SlaveConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         no_delay(transport)
-        peer = transport.get_extra_info("peername") or ("unknown", 0)
-        self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        peer = peer_of(transport) or ("unknown", 0)
+        self.host, self.peer = peer[0], f"{peer[0]}:{peer[1]}"
         master = self._master
         self._feed = FeedCore(master.settings, master.file_bytes, master.clock.now())
         self._alarm = Alarm(master.clock, self._tick)

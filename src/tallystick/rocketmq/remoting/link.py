@@ -23,6 +23,7 @@ from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.arena import Arena
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.network import no_delay
+from tallystick.runtime.peers import peer_of
 from tallystick.runtime.tls import CONNECTION_BYTES, TlsConnection
 from tallystick.runtime.turn_order import TurnOrderCore
 from tallystick.runtime.turn_time import TurnTime
@@ -313,9 +314,9 @@ class Link(asyncio.BufferedProtocol):
             return
         transport.set_write_buffer_limits(high=self._around.settings.write_high_bytes)
         no_delay(transport)
-        peer = transport.get_extra_info("peername")
+        peer = peer_of(transport)
         if peer:
-            self.peer, self.host = f"{peer[0]}:{peer[1]}", str(peer[0])
+            self.peer, self.host = f"{peer[0]}:{peer[1]}", peer[0]
         self._around.opened(self)
         if isinstance(transport, TlsConnection):
             self.keep(CONNECTION_BYTES)
