@@ -59,8 +59,8 @@ LAC_MUTANTS = (
     Mutant(
         "a long poll gets an entry that is not confirmed (Q6)",
         BOOKIE + "lac_service.py",
-        "if lac < wanted:",
-        "if lac < wanted - 1:",
+        "if lac < next_entry:",
+        "if lac < next_entry - 1:",
         killer=UNIT + "test_lac_service.py",
     ),
     Mutant(

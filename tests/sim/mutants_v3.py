@@ -113,8 +113,8 @@ V3_MUTANTS = (
         "a long poll tells how far the bookie has the ledger",
         "P5",
         BOOKIE + "lac_service.py",
-        "lac = self._storage.known_lac(ledger)\n        if lac < wanted",
-        "lac = self._storage.last_entry(ledger)\n        if lac < wanted",
+        "lac = self._storage.known_lac(ledger)\n        if lac < next_entry",
+        "lac = self._storage.last_entry(ledger)\n        if lac < next_entry",
         _is_followed,
     ),
     _planted(

@@ -98,10 +98,12 @@ class Sending:
     async def send(self, producer: Producer, bodies: Sequence[bytes]) -> int:
         """Send messages, and wait for all. Returns how many these are. Raises why the first of the others is not sent;
         cancelled it takes note of what is sent, too."""
-        said = self._template
+        template = self._template
         sends = [
             asyncio.ensure_future(
-                producer.send(said.topic, body, tags=said.tags, keys=said.keys, properties=said.properties)
+                producer.send(
+                    template.topic, body, tags=template.tags, keys=template.keys, properties=template.properties
+                )
             )
             for body in bodies
         ]

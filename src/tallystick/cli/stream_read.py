@@ -107,9 +107,9 @@ async def consume(
     ):
         shown = 0
         with output.progress("messages", is_shown=not sys.stdout.isatty()) as count:
-            while wanted := READ_AHEAD if selection.count is None else min(READ_AHEAD, selection.count - shown):
+            while read_count := READ_AHEAD if selection.count is None else min(READ_AHEAD, selection.count - shown):
                 try:
-                    messages = await handle.read(wanted, wait=selection.follow)
+                    messages = await handle.read(read_count, wait=selection.follow)
                 except (CorruptEntry, EntryLost, NoSuchEntry) as error:
                     if not selection.skip_corrupt:
                         raise
@@ -156,7 +156,7 @@ async def _messages(
             return
         start = Place(position=behind if behind.entry else None)
     to = selection.to or Place()
-    wanted = reader.read(
+    reading = reader.read(
         start.position,
         start_time=start.time_ms,
         end=to.position,
@@ -164,7 +164,7 @@ async def _messages(
         follow=follow,
         on_corrupt="skip" if selection.skip_corrupt else "raise",
     )
-    async with aclosing(wanted) as messages:
+    async with aclosing(reading) as messages:
         async for message in messages:
             yield message
 
@@ -178,8 +178,8 @@ async def _last(
     if count and behind.entry:
         info = (await bk.stream_context.catalog.read(reader.stream)).value
         start = entries_back(info, behind, count)
-        wanted = reader.read(start, end=behind, on_corrupt="skip" if selection.skip_corrupt else "raise")
-        async with aclosing(wanted) as messages:
+        reading = reader.read(start, end=behind, on_corrupt="skip" if selection.skip_corrupt else "raise")
+        async with aclosing(reading) as messages:
             async for message in messages:
                 kept.append(message)
     return kept

@@ -30,10 +30,10 @@ def error_of(text: str) -> TallyError | None:
 
     It has the class, whose code is in the text, and no fields: these are part of the message.
     """
-    found = _CODED.findall(text)
-    if not found:
+    matches = _CODED.findall(text)
+    if not matches:
         return None
-    code, message = found[-1]  # the last line of a traceback
+    code, message = matches[-1]  # the last line of a traceback
     kinds = {code_of(kind): kind for kind in _kinds(TallyError)}
     return kinds.get(code, TallyError)(message)
 

@@ -76,7 +76,7 @@ class Columns:
         for name, field in zip(names, schema.fields, strict=True):
             if field.dataType.simpleString() != self.types[name]:
                 raise UsageError(
-                    f"column {name} has the type {self.types[name].upper()}", asked=field.dataType.simpleString()
+                    f"column {name} has the type {self.types[name].upper()}", schema=field.dataType.simpleString()
                 )
             if name in self.nullable and not field.nullable:
                 raise UsageError(f"column {name} may be null")

@@ -51,11 +51,11 @@ class SinksJudge:
             return  # nobody can tell where
         stored = {message.body(): message for _, message in self._sent(master, store_of(master), place.application)}
         prefix = bodies[0].partition(b":")[0] + b":"
-        known = max((ack.at for ack in self._expectation.acks if ack.body.startswith(prefix)), default=-1)
+        last_offset = max((ack.at for ack in self._expectation.acks if ack.body.startswith(prefix)), default=-1)
         for body in bodies:
             if (message := stored.get(body)) is None:
                 self._require_loss(place, body, began)
-            elif message.physical_offset > known:  # it is new, or was lost
+            elif message.physical_offset > last_offset:  # it is new, or was lost
                 result = SendResult(
                     SendStatus.SEND_OK,
                     "",
@@ -83,22 +83,22 @@ class SinksJudge:
         """Check the logs and tables when all is settled."""
         for node in self._expectation.nodes:
             store = store_of(node)
-            newest, known = self._newest(node, store), _known(store)
+            newest, table = self._newest(node, store), _known(store)
             for key, (batch, sequences) in newest.items():
-                known_batch, known_sequences = known.get(key, (-1, {}))
+                known_batch, known_sequences = table.get(key, (-1, {}))
                 if known_batch != batch or any(known_sequences.get(part, -1) != at for part, at in sequences.items()):
-                    self.fail("B11", f"{node.id} takes {known.get(key)} of {key} for stored, and has {newest[key]}")
-            lost = [key for key in known if key not in newest and not store.first]
+                    self.fail("B11", f"{node.id} takes {table.get(key)} of {key} for stored, and has {newest[key]}")
+            lost = [key for key in table if key not in newest and not store.first]
             if lost:
                 self.fail("B11", f"{node.id} takes messages of {lost} for stored, and has none")
 
     def unsettled(self, slaves: Sequence[BrokerView]) -> str | None:
         """Returns which of these slaves knows less of sinks than its master. Returns None if none does. One that will
         begin with the master's newest file, which has no byte yet, has no place in its log for what was before."""
-        known = _known(store_of(self._expectation.master))
+        table = _known(store_of(self._expectation.master))
         begun = [node for node in slaves if store_of(node).end]
         return next(
-            (f"{node.id} has other sinks than its master" for node in begun if _known(store_of(node)) != known), None
+            (f"{node.id} has other sinks than its master" for node in begun if _known(store_of(node)) != table), None
         )
 
     def _newest(self, node: BrokerView, store: MessageStore) -> Newest:

@@ -145,29 +145,29 @@ class LacService:
         return Later(begin)
 
     def _polled(self, request: LongPollRequest, verdict: Verdict | None) -> LongPollResponse:
-        ledger, wanted = request.ledger, request.past + 1
+        ledger, next_entry = request.ledger, request.past + 1
         if ledger < 0 or request.past < NO_ENTRY:
             return LongPollResponse(Code.BAD_REQUEST)
         if self._is_in_doubt(ledger, verdict):
             return LongPollResponse(Code.IO_ERROR)
         if ledger in self._limbo:
-            return self._polled_in_limbo(ledger, wanted)
+            return self._polled_in_limbo(ledger, next_entry)
         lac = self._storage.known_lac(ledger)
-        if lac < wanted:
+        if lac < next_entry:
             code = self._storage.last_code(ledger)
             return LongPollResponse(code, lac) if code == Code.OK else LongPollResponse(code)
-        code, body = self._entry(ledger, wanted)
+        code, body = self._entry(ledger, next_entry)
         if code == Code.OK:
-            return LongPollResponse(code, lac, wanted, body)
+            return LongPollResponse(code, lac, next_entry, body)
         return LongPollResponse(Code.OK, lac) if code == Code.NO_ENTRY else LongPollResponse(code)
 
-    def _polled_in_limbo(self, ledger: LedgerId, wanted: EntryId) -> LongPollResponse:
+    def _polled_in_limbo(self, ledger: LedgerId, next_entry: EntryId) -> LongPollResponse:
         """Give the entry if it is here, and known to be confirmed; nothing else is known."""
         lac, code, body = self._storage.known_lac(ledger), Code.UNKNOWN_LEDGER_STATE, b""
-        if lac >= wanted:
-            code, body = self._entry(ledger, wanted)
+        if lac >= next_entry:
+            code, body = self._entry(ledger, next_entry)
         if code == Code.OK:
-            return LongPollResponse(code, lac, wanted, body)
+            return LongPollResponse(code, lac, next_entry, body)
         return LongPollResponse(self._limbo.code(ledger, code))
 
     def _counted(self, response: LongPollResponse) -> LongPollResponse:

@@ -49,8 +49,8 @@ class StoredIds:
             # In this order: what leaves the sparse rest is in the page before.
             rest, page = self.pages.sparse.get(number), self.pages.get(number)
             if page is not None:
-                for found in _STORED.finditer(bytes(map(bool, page[:]))):
-                    yield range(base + found.start(), base + found.end())
+                for match in _STORED.finditer(bytes(map(bool, page[:]))):
+                    yield range(base + match.start(), base + match.end())
             if rest is not None:
                 yield from _runs(base + slot for slot in rest[: len(rest) // 2])
 

@@ -317,11 +317,11 @@ class WireV3:
         else:
             response = self._lacs.poll(LongPollRequest(request.ledger, past, request.timeout_ms or 0), verdict)
         # A poll that waits keeps these, and not the request.
-        number, ledger, asked = request.header.request_id, request.ledger, request.entry
+        number, ledger, requested_entry = request.header.request_id, request.ledger, request.entry
 
         def encoded(response: LongPollResponse) -> bytes:
             body = response.body or None
-            entry = asked if body is None else response.entry
+            entry = requested_entry if body is None else response.entry
             return encode_response(responses.ReadResponse(number, response.code, ledger, entry, body, response.lac))
 
         _take(request, response, encoded, result)

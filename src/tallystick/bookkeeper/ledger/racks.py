@@ -140,8 +140,8 @@ class RackScript:
         self._by_host = dict[str, str]()
 
     async def racks(self, hosts: Hosts) -> Mapping[BookieId, str]:
-        wanted = frozenset(hosts.values())
-        self._by_host = {host: rack for host, rack in self._by_host.items() if host in wanted}
+        current_hosts = frozenset(hosts.values())
+        self._by_host = {host: rack for host, rack in self._by_host.items() if host in current_hosts}
         unknown = [host for host in dict.fromkeys(hosts.values()) if host not in self._by_host]
         for start in range(0, len(unknown), SCRIPT_HOSTS):
             part = unknown[start : start + SCRIPT_HOSTS]

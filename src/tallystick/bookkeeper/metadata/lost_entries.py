@@ -67,14 +67,14 @@ class LostTree:
     async def all(self, tell: Tell = refuse) -> Mapping[LedgerId, LostEntries]:
         """Returns what is lost, by ledger. ``tell`` hears of nodes that cannot be read."""
         names = await self._store.children(self._base) or []
-        paths = {f"{self._base}/{name}": int(found[1]) for name in names if (found := _NODE.fullmatch(name))}
+        paths = {f"{self._base}/{name}": int(match[1]) for name in names if (match := _NODE.fullmatch(name))}
         nodes = dict(sorted((await self._store.get_many(list(paths))).items()))
         return dict(decoded(nodes, lambda path, data: (paths[path], _decoded(data, path)), tell))
 
 
 def _decoded(data: bytes, path: str) -> LostEntries:
-    found = _TEXT.fullmatch(data.decode(errors="replace"))
-    if found is None:
+    match = _TEXT.fullmatch(data.decode(errors="replace"))
+    if match is None:
         raise MetadataError("what is said of lost entries cannot be read", where=path)
-    runs = [run.split("-") for run in found[1].split(" ")]
-    return LostEntries(tuple((int(first), int(last)) for first, last in runs), found[2], int(found[3]))
+    runs = [run.split("-") for run in match[1].split(" ")]
+    return LostEntries(tuple((int(first), int(last)) for first, last in runs), match[2], int(match[3]))

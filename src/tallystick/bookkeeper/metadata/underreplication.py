@@ -119,8 +119,8 @@ class Underreplication:
         """``first``: the digits below this folder of the first id; of none all are taken."""
         names = sorted(await self._store.children(folder) or [])
         if depth == 0:
-            for found in filter(None, map(_MARK.fullmatch, names)):
-                yield int(found[1])
+            for match in filter(None, map(_MARK.fullmatch, names)):
+                yield int(match[1])
             return
         for name in filter(_FOLDER.fullmatch, names):
             if name < first[:4]:
@@ -163,7 +163,7 @@ class Underreplication:
     async def locks(self, tell: Tell = refuse) -> dict[LedgerId, str]:
         """Returns who has which ledger in hand. ``tell`` hears of locks that cannot be read."""
         names = await self._store.children(self._locks) or []
-        ledgers = {f"{self._locks}/{name}": int(found[1]) for name in names if (found := _MARK.fullmatch(name))}
+        ledgers = {f"{self._locks}/{name}": int(match[1]) for name in names if (match := _MARK.fullmatch(name))}
         nodes = await self._store.get_many(list(ledgers))
         return dict(decoded(nodes, lambda path, data: (ledgers[path], wire.decode_lock(data, where=path)), tell))
 

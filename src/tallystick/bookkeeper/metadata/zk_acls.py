@@ -96,35 +96,35 @@ class AclWalk:
 
     async def walk(self, order: Order, *, change: bool) -> Walk:
         """Look at all nodes, and ``change`` those that are not as ordered. Raises MetadataUnavailable."""
-        found, waiting, running = Walk(), list(tops(self._session.uri.root)), set[asyncio.Task[list[str]]]()
+        walk, waiting, running = Walk(), list(tops(self._session.uri.root)), set[asyncio.Task[list[str]]]()
         seen_tops = set(waiting)
         try:
             while waiting or running:
                 while waiting and len(running) < AT_ONCE:
-                    running.add(asyncio.ensure_future(self._visit(waiting.pop(), order, change, found)))
+                    running.add(asyncio.ensure_future(self._visit(waiting.pop(), order, change, walk)))
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     waiting += [path for path in task.result() if path not in seen_tops]
         finally:
             for task in running:
                 task.cancel()
-        return found
+        return walk
 
-    async def _visit(self, path: str, order: Order, change: bool, found: Walk) -> list[str]:
+    async def _visit(self, path: str, order: Order, change: bool, walk: Walk) -> list[str]:
         """Look at one node. Returns its children."""
         try:
-            if not await self._look(path, order, change, found):
+            if not await self._look(path, order, change, walk):
                 return []
             names = await self._session.call("get_children", path)
         except MetadataRefused:  # of somebody else, and so is what is below
-            found.closed += 1
-            found.note(path, "closed to this identity")
+            walk.closed += 1
+            walk.note(path, "closed to this identity")
             return []
         except NoNodeError:
             return []
         return [f"{path}/{name}" for name in names]
 
-    async def _look(self, path: str, order: Order, change: bool, found: Walk) -> bool:
+    async def _look(self, path: str, order: Order, change: bool, walk: Walk) -> bool:
         """Returns False if there is no such node."""
         while True:
             try:
@@ -133,7 +133,7 @@ class AclWalk:
                 after = self._acls_after(order, acls)
                 if change and acls != after:
                     await self._session.call("set_acls", path, [*after], version=stat.aversion)
-                    found.changed += 1
+                    walk.changed += 1
                     acls = after
             except NoNodeError:  # deleted meanwhile
                 return False
@@ -141,9 +141,9 @@ class AclWalk:
                 continue
             break
         self._count(1)
-        found.nodes += 1
-        found.by_acl[shown(acls)] += 1
+        walk.nodes += 1
+        walk.by_acl[shown(acls)] += 1
         if acls != after:
-            found.differing += 1
-            found.note(path, shown(acls))
+            walk.differing += 1
+            walk.note(path, shown(acls))
         return True

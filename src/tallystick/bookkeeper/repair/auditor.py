@@ -152,9 +152,9 @@ class Auditor:
 
     async def _look(self, *, is_ordered: bool) -> Sequence[Lose | Hold | Return]:
         """Tell the core who is registered now."""
-        bookies, known = await self._registered()
+        bookies, all_bookies = await self._registered()
         registered = {*bookies.writable, *bookies.read_only}
-        return self._core.looked(self._clock.now(), known, registered, is_ordered=is_ordered)
+        return self._core.looked(self._clock.now(), all_bookies, registered, is_ordered=is_ordered)
 
     async def _registered(self) -> tuple[RegisteredBookies, list[BookieId]]:
         """Return the registered bookies and all known ones. Raises MetadataUnavailable if that may be old."""

@@ -41,8 +41,8 @@ def placed(metadata: LedgerMetadata, bookie: BookieId, first: EntryId = 0) -> It
                 yield entry
 
 
-def missing(wanted: Iterable[EntryId], stored: Iterable[range], most: int) -> list[EntryId]:
-    """Return those of the wanted entries that are not stored, ``most`` at once; both ascend."""
+def missing(entries: Iterable[EntryId], stored: Iterable[range], most: int) -> list[EntryId]:
+    """Return those of the entries that are not stored, ``most`` at once; both ascend."""
     runs = iter(stored)
     run = next(runs, range(0))
 
@@ -55,7 +55,7 @@ def missing(wanted: Iterable[EntryId], stored: Iterable[range], most: int) -> li
             run = after
         return entry < run.start
 
-    return list(islice(filter(lacks, wanted), most))
+    return list(islice(filter(lacks, entries), most))
 
 
 def other_replicas(metadata: LedgerMetadata, bookie: BookieId, entry: EntryId) -> list[BookieId]:

@@ -29,24 +29,24 @@ class LedgerNames:
         Raises MetadataError rather than leaving any out, MetadataUnavailable if the connection broke meanwhile.
         """
         began = await self._driver.sync()
-        found, named, ids = list[LedgerId](), dict[BookieId, None](), list[LedgerId]()
+        matches, named, ids = list[LedgerId](), dict[BookieId, None](), list[LedgerId]()
         unreadable = list[LedgerId]()
         async for ledger in self._driver.ledgers():
             ids.append(ledger)
             if len(ids) == AT_ONCE:
-                await self._read(ids, bookies, found, named, unreadable)
+                await self._read(ids, bookies, matches, named, unreadable)
                 ids.clear()
-        await self._read(ids, bookies, found, named, unreadable)
+        await self._read(ids, bookies, matches, named, unreadable)
         if await self._driver.sync() != began:
             raise MetadataUnavailable("the connection broke while ledgers were listed: the list may be old")
         self.bookies, self.unreadable = tuple(named), len(unreadable)
-        return found
+        return matches
 
     async def _read(
         self,
         ids: Sequence[LedgerId],
         bookies: Collection[BookieId],
-        found: list[LedgerId],
+        matches: list[LedgerId],
         named: dict[BookieId, None],
         unreadable: list[LedgerId],
     ) -> None:
@@ -59,7 +59,7 @@ class LedgerNames:
                 continue
             named.update(dict.fromkeys(bookie for fragment in metadata.fragments for bookie in fragment.bookies))
             if shortfall.names(metadata, bookies):
-                found.append(ledger)
+                matches.append(ledger)
             if number % DECODED_A_TURN == 0:
                 await asyncio.sleep(0)
 

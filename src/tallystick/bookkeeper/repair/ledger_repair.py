@@ -276,14 +276,14 @@ async def better_places(
 ) -> list[tuple[Place, BookieId]]:
     """Return places of these bookies (None: of all) that are too near to others of their entries, each with a bookie
     that would be better there. Raises MetadataError."""
-    found, striping = list[tuple[Place, BookieId]](), Striping.of(metadata)
+    moves, striping = list[tuple[Place, BookieId]](), Striping.of(metadata)
     unwanted = [*limbo_of(bookies), *metadata.avoided, *never]
     for place in shortfall.places(metadata, only):
         if bookies.find(place.bookie) is not None and place.first <= place.last:
             better = await placement.better(place.slot, place.ensemble, striping, never=unwanted)
             if better is not None:
-                found.append((place, better))
-    return found
+                moves.append((place, better))
+    return moves
 
 
 def _unreadable(read: Unreadable, bookie: BookieId) -> Outcome | None:

@@ -35,15 +35,15 @@ class Place:
 
 def places(metadata: LedgerMetadata, bookies: Collection[BookieId] | None = None) -> list[Place]:
     """Return the places of these bookies (None: of all) in fragments that have an end."""
-    found = list[Place]()
+    result = list[Place]()
     ends = [fragment.first - 1 for fragment in metadata.fragments[1:]]
     if metadata.is_closed:
         ends.append(metadata.last_entry)
     for fragment, last in zip(metadata.fragments, ends, strict=False):
         for slot, bookie in enumerate(fragment.bookies):
             if bookies is None or bookie in bookies:
-                found.append(Place(fragment.first, last, slot, bookie, fragment.bookies))
-    return found
+                result.append(Place(fragment.first, last, slot, bookie, fragment.bookies))
+    return result
 
 
 def doubles(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> list[Place]:

@@ -52,13 +52,13 @@ def with_gone(
     it is needed where one of both has no ledger."""
     if version == _UNKNOWN and not (before.ledgers and after.ledgers):
         return after
-    ends, known = {each.ledger: each for each in ended}, gone_end(before, version)
+    ends, gone_until = {each.ledger: each for each in ended}, gone_end(before, version)
     gone = [ends.get(each.ledger, each) for each in _front(before, after)]
-    is_known = gone or (after.ledgers and known > EARLIEST)
+    is_known = gone or (after.ledgers and gone_until > EARLIEST)
     if not is_known or not all(each.is_closed and each.has_counts for each in gone):
         return after
     since = after.ledgers[0].ledger if after.ledgers else f"v{version + 1}"
-    return replace(after, properties={**after.properties, GONE_KEY: f"{_end(gone, known)} {since}"})
+    return replace(after, properties={**after.properties, GONE_KEY: f"{_end(gone, gone_until)} {since}"})
 
 
 def _front(before: StreamInfo, after: StreamInfo) -> Sequence[StreamLedger]:

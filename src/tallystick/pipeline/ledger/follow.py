@@ -97,8 +97,8 @@ class LedgerFollower:
                 self._open[ledger] = _Open(now)
                 self._ends[ledger] = LedgerEnd(LedgerExtent(ledger, state.value, NO_ENTRY, 0), is_closed=False)
         due = self._rounds.due(now) if is_patient else ids
-        asked = [each for each in self._open.items() if each[0] in due or each[1].reader is None]
-        await together((self._refresh(*each, is_patient=is_patient) for each in asked), AT_ONCE)
+        due_ledgers = [each for each in self._open.items() if each[0] in due or each[1].reader is None]
+        await together((self._refresh(*each, is_patient=is_patient) for each in due_ledgers), AT_ONCE)
         return {ledger: self._ends[ledger] for ledger in sorted(ids) if ledger in self._ends}
 
     async def entry_bytes(self, end: LedgerEnd, first: EntryId) -> int:

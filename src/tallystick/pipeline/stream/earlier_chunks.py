@@ -74,12 +74,12 @@ class EarlierChunks:
 
     async def _with_those_before(self, name: _Name, begun: _Begun) -> _Begun | None:
         """Returns None if there is no first chunk."""
-        while (found := self._before.get(name)) is None or not found.count:
+        while (earlier := self._before.get(name)) is None or not earlier.count:
             window = next(self._windows, None)
             if window is None:
                 return None
             await self._look_at(window)
-        return _Begun(found.count, [*reversed(found.positions), *begun.positions])
+        return _Begun(earlier.count, [*reversed(earlier.positions), *begun.positions])
 
     async def _look_at(self, window: Range) -> None:
         entries: list[tuple[Position, Buffer]] = []

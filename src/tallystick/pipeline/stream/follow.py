@@ -110,19 +110,19 @@ class StreamFollower:
         nothing is new the same mapping is returned again."""
         clock, seen = self.bk.context.clock, self._seen
         due = self._rounds.due(clock.now())
-        asked = {
+        due_positions = {
             stream: at
             for stream, at in positions.items()
             if stream in due or (extent := seen.get(stream)) is None or at > extent.end
         }
-        extents = await self.extents(asked, is_patient=True)
+        extents = await self.extents(due_positions, is_patient=True)
         news = {stream: extent for stream, extent in extents.items() if extent != seen.get(stream)}
         now = clock.now()
         for stream in extents:
             self._rounds.looked(stream, now, has_news=stream in news and stream in seen)
-        if news or len(extents) < len(asked) or seen.keys() != positions.keys():
+        if news or len(extents) < len(due_positions) or seen.keys() != positions.keys():
             latest = {**seen, **news}
-            gone = asked.keys() - extents.keys()
+            gone = due_positions.keys() - extents.keys()
             self._seen = {stream: latest[stream] for stream in positions if stream not in gone}
         return self._seen
 

@@ -69,27 +69,27 @@ async def ledger_spans(
     """Returns what has entries. ``with_before``: also what is before each. ``fail_on_data_loss``: raises NoSuchLedger
     for one that is deleted, which is left out otherwise. Raises as a reader of ledgers does."""
     not_empty = [span for span in spans if span.start < span.end]
-    wanted = {listed.ledger for span in not_empty for listed in span.ledgers}
+    ids = {listed.ledger for span in not_empty for listed in span.ledgers}
     if with_before:
-        wanted |= {listed.ledger for span in not_empty for first in span.ledgers[:1] for listed in span.before(first)}
-    ledgers = await stored_ledgers(bk, sorted(wanted))
-    found: list[LedgerSpan] = []
+        ids |= {listed.ledger for span in not_empty for first in span.ledgers[:1] for listed in span.before(first)}
+    ledgers = await stored_ledgers(bk, sorted(ids))
+    stored_spans: list[LedgerSpan] = []
     for span in not_empty:
         for listed in span.ledgers:
             try:
-                found += await _of_ledger(bk, span, listed, ledgers, with_before=with_before)
+                stored_spans += await _of_ledger(bk, span, listed, ledgers, with_before=with_before)
             except (NoSuchLedger, NoSuchEntry) as error:
                 if fail_on_data_loss:
                     raise
                 note(FORMAT, f"a ledger is left out: stream={span.extent.stream} {error}")
-    return tuple(found)
+    return tuple(stored_spans)
 
 
-async def stored_ledgers(bk: BookKeeper, wanted: Sequence[LedgerId]) -> Mapping[LedgerId, StoredLedger]:
+async def stored_ledgers(bk: BookKeeper, ids: Sequence[LedgerId]) -> Mapping[LedgerId, StoredLedger]:
     """Returns those of some ledgers that exist. Raises MetadataError."""
     ledgers: dict[LedgerId, StoredLedger] = {}
-    for at in range(0, len(wanted), TOGETHER):
-        nodes = await bk.context.driver.read_ledgers(wanted[at : at + TOGETHER])
+    for at in range(0, len(ids), TOGETHER):
+        nodes = await bk.context.driver.read_ledgers(ids[at : at + TOGETHER])
         for ledger, node in nodes.items():
             if (end := closed_end(node.data)) is not None:
                 ledgers[ledger] = StoredLedger(end.common, end.last_entry, end.length)

@@ -69,11 +69,11 @@ async def survey_spans(bk: BookKeeper, options: StreamSourceOptions, spans: Sequ
     return StreamSurvey(ledgers, addresses_of(await bk.bookies()) if ledgers else {})
 
 
-def partitions_of(found: StreamSurvey, options: StreamSourceOptions) -> list[StreamPartition]:
-    """Returns the plan of what a survey found."""
+def partitions_of(survey: StreamSurvey, options: StreamSourceOptions) -> list[StreamPartition]:
+    """Returns the plan by what a survey has."""
     return plan(
-        found.spans,
-        found.addresses,
+        survey.spans,
+        survey.addresses,
         options.limits,
         is_raw=options.is_raw,
         fail_on_data_loss=options.fail_on_data_loss,

@@ -64,12 +64,12 @@ def added_columns(table: pa.Schema, rows: pa.Schema, name: str) -> pa.Schema:
     return pa.schema(added)
 
 
-def check_partitions(table: tuple[str, ...], wanted: tuple[str, ...], name: str) -> None:
+def check_partitions(table: tuple[str, ...], partition_by: tuple[str, ...], name: str) -> None:
     """Raises UsageError for a table that is partitioned otherwise than it was asked for."""
-    if table != wanted:
+    if table != partition_by:
         raise UsageError(
             f"the table is partitioned by {', '.join(table) or 'nothing'}, and partition_by says "
-            f"{', '.join(wanted) or 'nothing'}: give it the table's, or write a table of its own",
+            f"{', '.join(partition_by) or 'nothing'}: give it the table's, or write a table of its own",
             table=name,
         )
 

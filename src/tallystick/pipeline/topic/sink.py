@@ -103,8 +103,10 @@ class _SinkWriter:
             return tasks_of_stage()
         if partition >= count:
             raise UsageError("the option partitions says fewer than there are", partitions=count, partition=partition)
-        if is_told() and (told := tasks_of_stage()) != count:
-            raise UsageError("the option partitions says more than there are: leave it out", partitions=count, are=told)
+        if is_told() and (task_count := tasks_of_stage()) != count:
+            raise UsageError(
+                "the option partitions says more than there are: leave it out", partitions=count, are=task_count
+            )
         return count
 
     def sent(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> list[PartSent]:

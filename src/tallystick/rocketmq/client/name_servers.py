@@ -55,6 +55,6 @@ class NameServers:
             raise failure
         raise Unavailable(
             "no name server answers: is it running, and are host and port right?",
-            asked=";".join(self._addresses),
+            name_servers=";".join(self._addresses),
             reason=failure.message,  # of the last one: TLS on one side alone, say
         ) from failure

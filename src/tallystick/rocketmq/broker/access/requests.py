@@ -140,8 +140,8 @@ class AccessRequests:
         return command.response(OK, body=b"" if user is None else dialect.write(_shown(user, asker)))
 
     def _list_users(self, link: Link, command: Command, reply: Reply) -> Command:
-        asker, wanted = self._asker(command), command.fields.get("filter", "")
-        users = [_shown(user, asker) for name, user in self._table.users.items() if wanted in name]
+        asker, pattern = self._asker(command), command.fields.get("filter", "")
+        users = [_shown(user, asker) for name, user in self._table.users.items() if pattern in name]
         return _list(command, users)
 
     def _get_acl(self, link: Link, command: Command, reply: Reply) -> Command:
@@ -229,7 +229,7 @@ def _is_enabled(info: UserInfo, otherwise: bool) -> bool:
 
 
 def _one_of(name: str, names: Mapping[str, str], what: str) -> str:
-    known = names.get(name.lower())
-    if known is None:
+    value = names.get(name.lower())
+    if value is None:
         raise UsageError(f"{what} is {' or '.join(names.values())}")
-    return known
+    return value
