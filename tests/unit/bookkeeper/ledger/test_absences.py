@@ -214,16 +214,35 @@ async def test_a_bookie_that_takes_no_new_entries_is_not_away(cluster: RepairedC
     assert await ensemble(cluster, writer) == before
 
 
-async def test_a_bookie_that_goes_before_the_registrations_were_looked_at_is_replaced(
-    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_gone, run = asyncio.Event(), AbsentBookies._run
+def late_looks(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Clients look at registrations once this is set."""
+    begin, run = asyncio.Event(), AbsentBookies._run
 
     async def run_later(absences: AbsentBookies) -> None:
-        await is_gone.wait()
+        await begin.wait()
         await run(absences)
 
     monkeypatch.setattr(AbsentBookies, "_run", run_later)
+    return begin
+
+
+def failing_once(monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, error: Exception) -> list[Exception]:
+    """The first call of a method fails. The error is taken out of what is returned."""
+    call, failures = getattr(owner, method), [error]
+
+    async def failing(*arguments: Any, **more: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await call(*arguments, **more)
+
+    monkeypatch.setattr(owner, method, failing)
+    return failures
+
+
+async def test_a_bookie_that_goes_before_the_registrations_were_looked_at_is_replaced(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_gone = late_looks(monkeypatch)
     writer = await opened(cluster, cluster.client())
     gone = writer.metadata.ensemble[0]
     await cluster.down(gone)
@@ -236,13 +255,7 @@ async def test_a_bookie_that_goes_before_the_registrations_were_looked_at_is_rep
 async def test_who_took_a_place_and_went_before_the_registrations_could_be_looked_at_is_replaced(
     cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_gone, run = asyncio.Event(), AbsentBookies._run
-
-    async def run_later(absences: AbsentBookies) -> None:
-        await is_gone.wait()
-        await run(absences)
-
-    monkeypatch.setattr(AbsentBookies, "_run", run_later)
+    is_gone = late_looks(monkeypatch)
     writer = await opened(cluster, cluster.client())
     before = await ensemble(cluster, writer)
     await cluster.down(before[0])
@@ -262,14 +275,7 @@ async def test_a_writer_that_could_not_ask_is_asked_again(
 ) -> None:
     client = cluster.client()
     writer = await opened(cluster, client)
-    without, failures = client.placement.without, [MetadataUnavailable("no response")]
-
-    async def failing(*arguments: Any, **more: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return await without(*arguments, **more)
-
-    monkeypatch.setattr(client.placement, "without", failing)
+    failures = failing_once(monkeypatch, client.placement, "without", MetadataUnavailable("no response"))
     gone = writer.metadata.ensemble[0]
     await cluster.down(gone)
     await asyncio.sleep(250)
@@ -282,15 +288,7 @@ async def test_registrations_that_could_not_be_looked_at_are_looked_at_again(
 ) -> None:
     client = cluster.client()
     writer = await opened(cluster, client)
-    tree, failures = client._absences._tree, [error]
-    recovery_delay = tree.recovery_delay
-
-    async def failing() -> Any:
-        if failures:
-            raise failures.pop()
-        return await recovery_delay()
-
-    monkeypatch.setattr(tree, "recovery_delay", failing)
+    failures = failing_once(monkeypatch, client._absences._tree, "recovery_delay", error)
     gone = writer.metadata.ensemble[0]
     await cluster.down(gone)
     await asyncio.sleep(250)

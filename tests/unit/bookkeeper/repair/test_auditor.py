@@ -33,17 +33,24 @@ class FailingListings:
         monkeypatch.setattr(LedgerNames, "read", fails)
 
 
-async def test_who_was_lost_before_an_election_is_not_lost_by_that(
-    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its ledgers were marked at once, without a grace: they still were to be when the session ended."""
+async def lost_in_vain(cluster: RepairedCluster, failing: FailingListings) -> tuple[int, str]:
+    """A ledger, and a bookie of it that is lost, and whose ledgers could not be marked."""
+    assert failing.active
     ledger = await cluster.written()
     lost = (await cluster.metadata(ledger)).ensemble[0]
-    failing = FailingListings(monkeypatch)
     cluster.repair()
     await asyncio.sleep(5)
     await cluster.down(lost)
     await asyncio.sleep(GRACE_S + 10)
+    return ledger, lost
+
+
+async def test_who_was_lost_before_an_election_is_not_lost_by_that(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ledgers were marked at once, without a grace: they still were to be when the session ended."""
+    failing = FailingListings(monkeypatch)
+    ledger, _ = await lost_in_vain(cluster, failing)
     assert cluster.heard("bookies lost") and not cluster.heard("ledgers marked")
     (vote,) = await cluster.tree.votes()
     await cluster.tree.withdraw(vote)
@@ -57,13 +64,8 @@ async def test_who_was_lost_before_an_election_is_not_lost_by_that(
 async def test_who_came_back_before_its_ledgers_could_be_marked_has_a_new_grace(
     cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = await cluster.written()
-    lost = (await cluster.metadata(ledger)).ensemble[0]
     failing = FailingListings(monkeypatch)
-    cluster.repair()
-    await asyncio.sleep(5)
-    await cluster.down(lost)
-    await asyncio.sleep(GRACE_S + 10)
+    ledger, lost = await lost_in_vain(cluster, failing)
     await cluster.up(lost)
     await asyncio.sleep(10)
     await cluster.down(lost)

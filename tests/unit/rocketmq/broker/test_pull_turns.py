@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from support.brokers import benched, fill, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import pull
+from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag
@@ -20,6 +23,21 @@ def numbered(opaque: int) -> Command:
     command = pull_command()
     command.opaque = opaque
     return command
+
+
+@asynccontextmanager
+async def with_pulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> AsyncIterator[tuple[Broker, Link]]:
+    """A broker that reads for one pull in each turn, and a connection of which so many have come."""
+    monkeypatch.setattr(pull, "TURN_BYTES", 1)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        reader = await bench.peer(broker)
+        await fill(reader, 3)
+        await reader.ask(pull_command())
+        (link,) = broker._server._main._links
+        for opaque in range(1000, 1000 + count):
+            broker._requests.received([(link, numbered(opaque))])
+        yield broker, link
 
 
 async def test_a_pull_does_not_wait_for_all_of_another_connection(
@@ -47,15 +65,7 @@ async def test_a_pull_does_not_wait_for_all_of_another_connection(
 
 
 async def test_of_a_connection_that_ends_no_pull_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull, "TURN_BYTES", 1)
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        reader = await bench.peer(broker)
-        await fill(reader, 3)
-        await reader.ask(pull_command())
-        (link,) = broker._server._main._links
-        for opaque in range(1000, 1010):
-            broker._requests.received([(link, numbered(opaque))])
+    async with with_pulls(tmp_path, monkeypatch, 10) as (broker, link):
         assert broker._pulls._late
         link.abort("its peer has gone")
         assert not broker._pulls._late
@@ -64,15 +74,7 @@ async def test_of_a_connection_that_ends_no_pull_waits(tmp_path: Path, monkeypat
 async def test_nothing_is_kept_of_a_connection_that_ends_as_a_pull_of_it_is_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "TURN_BYTES", 1)
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        reader = await bench.peer(broker)
-        await fill(reader, 3)
-        await reader.ask(pull_command())
-        (link,) = broker._server._main._links
-        for opaque in range(1000, 1003):
-            broker._requests.received([(link, numbered(opaque))])
+    async with with_pulls(tmp_path, monkeypatch, 3) as (broker, link):
         read = broker._pulls._reads.read
 
         def end(link: Link, *args: Any) -> Command:
