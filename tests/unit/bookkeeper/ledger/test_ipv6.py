@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 from functools import partial
 
 import pytest
 
 from support.fake_bookie import FakeBookie, _Connection
+from support.ipv6 import needs_ipv6
 from support.machines import machine
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.wire.values import BookieInfo
 
 
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+@needs_ipv6
 @pytest.mark.real_time
 async def test_a_ledger_on_bookies_at_ipv6_addresses_is_written_and_read() -> None:
     cluster = SmallCluster()
