@@ -34,7 +34,7 @@ async def test_a_dead_one_is_passed_over_and_asked_last_from_then_on() -> None:
     remoting.dead.add("b:1")
     with pytest.raises(Unavailable, match="no name server answers") as raised:
         await servers.ask(105, fields)
-    assert raised.value.fields == {"asked": "b:1;a:1", "reason": "refused"}
+    assert raised.value.fields == {"name_servers": "b:1;a:1", "reason": "refused"}
     assert remoting.asked[3:] == ["b:1", "a:1"]
 
 
