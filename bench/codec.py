@@ -24,13 +24,24 @@ from report import grid
 
 from tallystick.bookkeeper.wire import digest
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec import frames, pulled, reads, records, uniform, uniform_records
+from tallystick.codec import client_ids, frames, pulled, reads, records, sent_properties, uniform, uniform_records
 from tallystick.codec.frames import PLAIN_ADD, AddRun
 from tallystick.codec.implementation import REFERENCES, load
 
 COMPILED = load({})
 COUNTS, SIZES = (1, 10, 1000), (100, 1024)
-USED = (frames, pulled, reads, records, uniform, uniform_records, digest)  # what they define is in REFERENCES
+USED = (
+    client_ids,
+    frames,
+    pulled,
+    reads,
+    records,
+    sent_properties,
+    uniform,
+    uniform_records,
+    digest,
+)  # what they define is in REFERENCES
+OF_ONE = ("usual_properties",)  # each call is for one entry, however many there are
 KEY, HOST = bytes(20), bytes(8)
 Functions = dict[str, Callable[..., Any]]
 Cases = dict[str, tuple[object, ...]]
@@ -90,6 +101,8 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "scan_records": (log, 0),
         "scan_uniform_records": (log, 0),
         "scan_pulled": (log,),
+        "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),
+        "hash_client_ids": ([b"WAIT\x01true\x02UNIQ_KEY\x01%032X\x02" % number for number in range(count)], 7),
     }
 
 
@@ -116,7 +129,7 @@ def all_rounds(quick: bool) -> command.Results:
                 for codec, functions in (("python", dict(REFERENCES)), ("compiled", compiled)):
                     for name, arguments in cases(functions, count, size).items():
                         function = functions[name.split(",")[0]]
-                        ns = measure(function, arguments, count, 0.002 if quick else 0.02)
+                        ns = measure(function, arguments, 1 if name in OF_ONE else count, 0.002 if quick else 0.02)
                         rounds.append(Round(name, codec, count, size, ns))
     return {"machine": describe(Path(tempfile.gettempdir())), "rounds": rounds}
 

@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 from support.codec_twins import COMPILED, compare
-from tallystick.codec import pulled, records
+from tallystick.codec import client_ids, pulled, records, sent_properties
 from tallystick.codec.checksum import crc32
 from tallystick.codec.records import Content, Row
 
 # All functions that have a twin are known when their modules are imported.
-TWINNED = (records, pulled)
+TWINNED = (records, pulled, client_ids, sent_properties)
 
 _EDGES = tuple(sign * (1 << bits) + more for bits in (31, 32, 63, 64) for sign in (1, -1) for more in (-1, 0, 1))
 _TOPICS = ("orders", "t", "%RETRY%g", "a" * 127, "b" * 128, "c" * 255, "Füße", "")
@@ -114,6 +114,47 @@ def _scan_pulled(random: Random) -> None:
     compare("scan_pulled", data, **named)
 
 
+def _hash_client_ids(random: Random) -> None:
+    """Of ids that are mostly alike in length, and of properties that are mostly alike in all else."""
+    before, after = (
+        random.choice((b"", b"WAIT\x01true\x02", b"A\x01\x02UNIQ_KEY\x01x\x02")),
+        random.choice((b"", b"\x02", b"\x02B\x01c")),
+    )
+    size, texts = random.choice((0, 1, 3, 32, 32, 32, 128, 130)), list[Any]()
+    for _ in range(random.randrange(1, 20)):
+        key = bytes(random.choice(b"0189ABYZ\x01") for _ in range(size))
+        texts.append(before + b"UNIQ_KEY\x01" + key + after)
+    odd, place = random.random(), random.randrange(len(texts))
+    text = texts[place]
+    if odd < 0.2:
+        at = random.randrange(len(text))
+        texts[place] = (
+            text[:at] + random.choice((b"\x02", b"\x80", "ä".encode(), b"z")) + text[at + random.randrange(3) :]
+        )
+    elif odd < 0.25:
+        texts[place] = random.choice((b"", bytearray(text), text.decode(), text + b"\x02", b"x" * len(text)))
+    elif odd < 0.3:
+        texts = [text.replace(b"UNIQ_KEY", b"UNIQ-KEY") for text in texts]
+    compare("hash_client_ids", random.choice((list, tuple))(texts), _number(random, 1 << 32))
+
+
+def _usual_properties(random: Random) -> None:
+    names = ("WAIT", "UNIQ_KEY", "KEYS", "XWAIT", "TAGS", "UNIQ_KEYS", "DELAY", "TIMER_DELAY_MS", "CLUSTER")
+    weights = (6, 8, 3, 1, 3, 1, 1, 1, 1)
+    values = ("true", "TRUE", "false", "", "A1", "ä€", "WAIT\x01true", "tru", "\U0001f600")
+    chosen = random.choices(names, weights, k=random.randrange(5))
+    text = "".join(f"{name}\x01{random.choice(values)}\x02" for name in chosen)
+    odd = random.random()
+    if odd < 0.2:
+        text = text.removesuffix("\x02")
+    elif odd < 0.4 and text:
+        at = random.randrange(len(text))
+        text = text[:at] + random.choice(("\x01", "\x02", "", "\ud800", "\0")) + text[at + 1 :]
+    given = random.choice((text.encode("utf-8", "surrogatepass"), None)) if odd > 0.98 else text
+    compare("usual_properties", given, random.choice((b"", b"CLUSTER\x01c\x02")))
+
+
 COMPARISONS: dict[str, Callable[[Random], None]] = {
-    comparison.__name__.removeprefix("_"): comparison for comparison in (_encode_records, _scan_pulled)
+    comparison.__name__.removeprefix("_"): comparison
+    for comparison in (_encode_records, _scan_pulled, _hash_client_ids, _usual_properties)
 }

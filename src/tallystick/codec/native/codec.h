@@ -161,6 +161,8 @@ PyObject *scan_uniform_records(ARGUMENTS);
 PyObject *encode_records(ARGUMENTS);
 PyObject *crc32_ways(ARGUMENTS);
 PyObject *scan_pulled(ARGUMENTS);
+PyObject *hash_client_ids(ARGUMENTS);
+PyObject *usual_properties(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);
 PyObject *crc32c_digests(ARGUMENTS);
 PyObject *crc32c_table(ARGUMENTS);

@@ -24,6 +24,8 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(encode_records),
     FUNCTION(crc32_ways),
     FUNCTION(scan_pulled),
+    FUNCTION(hash_client_ids),
+    FUNCTION(usual_properties),
     FUNCTION(crc32c_digest),
     FUNCTION(crc32c_digests),
     FUNCTION(crc32c_table),

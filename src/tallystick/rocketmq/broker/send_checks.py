@@ -9,6 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tallystick.codec.sent_properties import (
+    UNIQ_KEY_IS,
+    has_broker_properties,
+    usual_properties,
+    value_of,
+    waits_for_store,
+)
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import QueueLocksCore
 from tallystick.rocketmq.broker.refusals import FAQ, Refusal
@@ -18,7 +25,7 @@ from tallystick.rocketmq.store.appender import most_members
 from tallystick.rocketmq.store.values import PutRequest
 from tallystick.rocketmq.wire.headers import SendHeader, read_send
 from tallystick.rocketmq.wire.message_ids import UniqueKeys
-from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES, UNIQ_KEY, WAIT, decode_batch, decode_properties
+from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES, decode_batch, decode_properties
 from tallystick.rocketmq.wire.registration import topic_places
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.sink_identity import SINK, SINK_MARK, without_identity
@@ -43,8 +50,6 @@ MAX_BATCH = 14_000  # messages: the response has an id of each in its header, an
 _NOT_OF_CLIENTS = ~(int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK)
 _NOT_OF_HOSTS = ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)  # the store knows better
 _TRANSACTION, _SINK_BATCH = int(TRANSACTION_MASK), int(RequestCode.SEND_SINK_BATCH)
-_UNIQ_KEY, _WAIT = UNIQ_KEY + "\x01", WAIT + "\x01"
-_WAIT_TRUE = f"\x02{_WAIT}true\x02"
 _TIMERS = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DEL_UNIQKEY")
 
 
@@ -88,6 +93,7 @@ class SendChecks:
         # Of a batch, whose records are one piece.
         self._most_members = min(MAX_BATCH, most_members(settings.store.max_message_bytes))
         self._broker_properties = f"{REGION}\x01{REGION_NAME}\x02{TRACE}\x01true\x02{CLUSTER}\x01{settings.cluster}\x02"
+        self._stored_broker_properties = self._broker_properties.encode()
 
     def check(self, command: Command, peer: str, born_host: bytes) -> CheckedSend | Refusal:
         """Check a SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE or SEND_SINK_BATCH. Raises RemoteProtocolError."""
@@ -126,19 +132,24 @@ class SendChecks:
         self, put_request: PutRequest, header: SendHeader, command: Command, *, is_retry: bool
     ) -> CheckedSend | Refusal:
         properties = header.properties or ""
+        usual = usual_properties(properties, self._stored_broker_properties)
+        if usual is not None:
+            stored, unique_key, waits = usual
+            put_request.messages = ((header.flag, command.body, stored),)
+            return CheckedSend(put_request, waits, unique_key)
         if properties and properties[-1] != "\x02":
             properties += "\x02"
-        if _has_broker_properties(properties):
+        if has_broker_properties(properties):
             cleaned = self._cleaned(properties, is_retry=is_retry)
             if isinstance(cleaned, Refusal):
                 return cleaned
             properties = cleaned
-        unique_key = value_of(properties, _UNIQ_KEY)
+        unique_key = value_of(properties, UNIQ_KEY_IS) or ""
         if not unique_key:
             unique_key = self._keys.next(self._clock.wall_ms())
-            properties += f"{_UNIQ_KEY}{unique_key}\x02"
+            properties += f"{UNIQ_KEY_IS}{unique_key}\x02"
         put_request.messages = ((header.flag, command.body, (properties + self._broker_properties).encode()),)
-        return CheckedSend(put_request, _waits_for_store(properties), unique_key)
+        return CheckedSend(put_request, waits_for_store(properties), unique_key)
 
     def _check_topic(self, header: SendHeader, peer: str) -> _CheckedTopic | Refusal:
         config = self._look_up(header, peer)
@@ -203,7 +214,7 @@ class SendChecks:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         if command.code != _SINK_BATCH and SINK_MARK in b"".join([own for _, _, own in put_request.messages]):
             put_request.messages = [(flag, body, without_identity(own)) for flag, body, own in put_request.messages]
-        return CheckedSend(put_request, _waits_for_store(properties), value_of(properties, _UNIQ_KEY))
+        return CheckedSend(put_request, waits_for_store(properties), value_of(properties, UNIQ_KEY_IS))
 
     def _retry(self, put_request: PutRequest, header: SendHeader, version: int, peer: str) -> Refusal | None:
         """Check a message that a consumer sends to its retry topic itself; one that failed too often goes to the
@@ -243,41 +254,6 @@ class SendChecks:
 
 
 FIRST_MAX_RECONSUME_VERSION = 121  # older clients do not say how often they want to try
-
-
-def value_of(properties: str, name: str) -> str | None:
-    """Returns the value of one property without reading the others; ``name`` ends with the separator."""
-    at = properties.find(name)
-    while at > 0 and properties[at - 1] != "\x02":
-        at = properties.find(name, at + 1)
-    if at < 0:
-        return None
-    start = at + len(name)
-    end = properties.find("\x02", start)
-    return properties[start:end] if end >= 0 else properties[start:]
-
-
-def _waits_for_store(properties: str) -> bool:
-    """Whether the response waits for disk and slaves: it does, unless the property WAIT has a value other than true."""
-    if _WAIT_TRUE in properties:  # what clients write
-        return True
-    value = value_of(properties, _WAIT)
-    return value is None or value == "true" or value.lower() == "true"
-
-
-def _has_broker_properties(properties: str) -> bool:
-    """Whether a property may be there that means something to a broker. Nine searches cost less than one parse."""
-    return (
-        "DELAY\x01" in properties
-        or "TRAN_MSG\x01" in properties
-        or "TIMER_DEL" in properties
-        or "POP_CK\x01" in properties
-        or "INNER_NUM\x01" in properties
-        or "CLUSTER\x01" in properties
-        or "MSG_REGION\x01" in properties
-        or "TRACE_ON\x01" in properties
-        or "TALLY_SINK\x01" in properties
-    )
 
 
 def _no_group(group: str) -> Refusal:

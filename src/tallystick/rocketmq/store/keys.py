@@ -7,12 +7,12 @@ tags. The other keys of a run are hashed at once. Sources: ``MessageExtBrokerInn
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 
-from tallystick.codec.records import RecordRun, hash_alike, hash_latin, hash_texts, hash_utf8, scan_records, signed
+from tallystick.codec.client_ids import UNIQUE, hash_client_ids
+from tallystick.codec.records import RecordRun, hash_latin, hash_texts, hash_utf8, scan_records, signed
 from tallystick.rocketmq.store.index_file import index_hashes
 from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.record import decode_properties
@@ -26,7 +26,7 @@ _LONGEST_KEPT = 512
 _FEW = 16  # for fewer records it is not worth while to look at them by columns
 
 _IDENTITY = b"\x02" + SINK_MARK  # of a message that a sink sent
-_TAGS, _KEYS, _UNIQUE = (b"\x02" + name + b"\x01" for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"))
+_TAGS, _KEYS = (b"\x02" + name + b"\x01" for name in (b"TAGS", b"KEYS"))
 
 
 Others = tuple[tuple[bytes, ...], int, int | None]  # the user's keys, the tags code, the hash of the tags
@@ -78,22 +78,18 @@ class KeyHashes:
         count = len(run)
         if count < _FEW:
             return None
-        name, first = run.topics[0], properties[0]
+        name = run.topics[0]
         topic = self.of_topic(name)
-        head, mark, rest = (b"\x02" + first).rpartition(_UNIQUE)
-        key, _, tail = rest.partition(b"\x02")
-        if not key or topic.delayed or run.topics.count(name) != count or set(map(len, properties)) != {len(first)}:
+        if topic.delayed or run.topics.count(name) != count:
             return None
+        outcome = hash_client_ids(properties, topic.seed)
+        if outcome is None:
+            return None
+        head, tail, hashes = outcome
         user_keys, tags_code, tags_hash = self._others.get((name, head, tail)) or self._others_of(name, head, tail)
-        # From the first record's id on: each id, and what stands between it and the next.
-        texts, key_at = b"".join([*properties, first]), len(head) + len(mark) - 1
-        between = texts[key_at + len(key) : key_at + len(first)]
-        end = key_at + count * len(first)
-        rows = struct.iter_unpack(f"{len(key)}s{len(between)}s", memoryview(texts)[key_at:end])
-        ids, others = zip(*rows, strict=True)
-        if user_keys or others.count(between) != count or b"\x02" in b"".join(ids):
+        if user_keys:
             return None
-        hashes, records = hash_alike(ids, topic.seed), list(range(count))
+        records = list(range(count))
         if tags_hash is not None:
             hashes = list(chain.from_iterable(zip(hashes, repeat(tags_hash))))
             records = list(chain.from_iterable(zip(records, records, strict=True)))
@@ -110,7 +106,7 @@ class KeyHashes:
         for number, (name, properties) in enumerate(zip(run.topics, properties_of, strict=True)):
             topic = topics.get(name) or self.of_topic(name)
             # The last one of a name counts. Without any the key is what lies before the first mark: nothing.
-            head, _, rest = (b"\x02" + properties).rpartition(_UNIQUE)
+            head, _, rest = (b"\x02" + properties).rpartition(UNIQUE)
             key, _, tail = rest.partition(b"\x02")
             other_keys = others.get((name, head, tail)) or self._others_of(name, head, tail)
             user_keys, tags_code, tags_hash = other_keys

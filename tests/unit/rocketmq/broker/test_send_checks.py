@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import QueueLocksCore
 from tallystick.rocketmq.broker.refusals import Refusal
-from tallystick.rocketmq.broker.send_checks import MAX_BATCH, CheckedSend, SendChecks, value_of
+from tallystick.rocketmq.broker.send_checks import MAX_BATCH, CheckedSend, SendChecks
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.appender import most_members
@@ -219,15 +218,3 @@ def test_a_group_that_consumes_in_order_retries_nothing() -> None:
     desk = Desk()
     desk.locks.lock("g", "client", "host", [MessageQueue("T", "b0", 0)], desk.send_checks._clock.now())
     assert desk.checked_send("%RETRY%g").put_request.topic == "%DLQ%g"
-
-
-def test_finding_one_property_is_as_parsing_all() -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    chance = random.Random(seed)
-    for _ in range(3000):
-        names = [chance.choice(("A", "XA", "AX", "B", "AA")) for _ in range(chance.randrange(5))]
-        stored = "".join(f"{name}\x01{chance.choice(('1', 'A', 'XA'))}\x02" for name in dict.fromkeys(names))
-        if chance.random() < 0.3:
-            stored = stored.removesuffix("\x02")
-        assert value_of(stored, "A\x01") == decode_properties(stored).get("A"), stored
