@@ -13,6 +13,7 @@ import struct
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,17 @@ from report import grid
 
 from tallystick.bookkeeper.wire import digest
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec import client_ids, frames, pulled, reads, records, sent_properties, uniform, uniform_records
+from tallystick.codec import (
+    client_ids,
+    frames,
+    pulled,
+    reads,
+    records,
+    sent_properties,
+    spans,
+    uniform,
+    uniform_records,
+)
 from tallystick.codec.frames import PLAIN_ADD, AddRun
 from tallystick.codec.implementation import REFERENCES, load
 
@@ -37,6 +48,7 @@ USED = (
     reads,
     records,
     sent_properties,
+    spans,
     uniform,
     uniform_records,
     digest,
@@ -98,12 +110,19 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         ),
         "open_together": (even, 7, 0, functions["crc32c_digests"], 4),
         "open_together, uneven": (uneven, 7, 0, functions["crc32c_digests"], 4),
+        "crc32c_of_spans": (responses, *spans_of(len(entries[0]), count)),
         "scan_records": (log, 0),
         "scan_uniform_records": (log, 0),
         "scan_pulled": (log,),
         "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),
         "hash_client_ids": ([b"WAIT\x01true\x02UNIQ_KEY\x01%032X\x02" % number for number in range(count)], 7),
     }
+
+
+def spans_of(size: int, count: int) -> tuple[array[int], array[int]]:
+    """Where entries are in responses, and how many bytes they have."""
+    step = reads.READ_PREFIX + size
+    return array("q", range(reads.READ_PREFIX, step * count, step)), array("q", [size]) * count
 
 
 def measure(function: Callable[..., Any], arguments: tuple[object, ...], count: int, seconds: float) -> float:

@@ -27,6 +27,8 @@ READ_PREFIX = 28  # length, header, code, ledger, entry: what stands before the 
 _LENGTH_BYTES = 4
 _HEADER_BYTES = 32
 _FEW = 4  # of fewer entries columns are not worth while
+SPARE_BYTES = 64  # so many may be read at each place of packed payloads
+_SPARE = bytes(SPARE_BYTES)
 _COPIED_BYTES = 8 * 1024  # up to this size a copy of an entry costs less than a view of it
 _READ = struct.Struct(">IIqq")
 _READ_ENTRY_AT = 16
@@ -121,13 +123,14 @@ class EvenEntries(Sequence[memoryview]):
 class PackedEntries(Sequence[memoryview]):
     """Payloads of any sizes, one after another: no object each until asked."""
 
-    data: memoryview
+    data: memoryview  # and SPARE_BYTES behind the last one
     offsets: array[int]  # payload i is data[offsets[i] : offsets[i + 1]]
 
     @staticmethod
     def of(payloads: Sequence[Buffer]) -> PackedEntries:
         """The same payloads, copied."""
-        return PackedEntries(memoryview(b"".join(payloads)), array("q", accumulate(map(len, payloads), initial=0)))
+        offsets = array("q", accumulate(map(len, payloads), initial=0))
+        return PackedEntries(memoryview(b"".join((*payloads, _SPARE))), offsets)
 
     @property
     def bytes(self) -> memoryview:
@@ -170,11 +173,11 @@ def joined_entries(parts: Sequence[_Column]) -> _Column:
 
 
 def _joined_packed(parts: Sequence[PackedEntries]) -> PackedEntries:
-    data, offsets = [part.bytes for part in parts], array("q", (0,))
+    offsets = array("q", (0,))
     for part in parts:
         moved = offsets[-1] - part.offsets[0]
         offsets.extend(part.offsets[1:] if not moved else array("q", [end + moved for end in part.offsets[1:]]))
-    return PackedEntries(memoryview(b"".join(data)), offsets)
+    return PackedEntries(memoryview(b"".join((*(part.bytes for part in parts), _SPARE))), offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,13 +311,18 @@ def open_together(
     digests: Callable[[Sequence[Buffer], Sequence[Buffer]], bytes],
     digest_bytes: int,
 ) -> EntryRun:
-    """As ``open_entries``, with no object for a payload: of EvenEntries they stay where they are, others are packed."""
+    """As ``open_entries``, with no object for a payload: of EvenEntries they stay where they are, others are packed.
+
+    Where entries are long, an object costs less than a copy: then it is ``open_entries``.
+    """
     if isinstance(entries, EvenEntries) and len(entries.data) % (entries.gap + entries.size):
         raise ValueError("entries of one size do not fill their bytes")
     run, start = open_entries(entries, ledger, first, digests, digest_bytes), _HEADER_BYTES + digest_bytes
     if isinstance(entries, EvenEntries) and entries.size >= start:
         data = entries.data[: len(run) * (entries.gap + entries.size)]
         return replace(run, payloads=EvenEntries(data, entries.size - start, entries.gap + start))
+    if not isinstance(entries, SpreadEntries) and sum(map(len, entries)) > len(entries) * _COPIED_BYTES:
+        return run
     return replace(run, payloads=PackedEntries.of(run.payloads))
 
 

@@ -12,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tallystick.codec.reads import SPARE_BYTES
+
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-SHORT = 64  # bytes of values that are cheaper to copy with what is behind them than one by one
+SHORT = SPARE_BYTES  # bytes of values that are cheaper to copy with what is behind them than one by one
 PADDING = bytes(SHORT)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.reads import (
+    SPARE_BYTES,
     Buffer,
     EntryRun,
     EvenEntries,
@@ -134,8 +135,18 @@ def test_entries_of_many_sizes_are_packed() -> None:
     entries[4] = digest.encode(EntryHeader(LEDGER, FIRST + 4, 0, 0), b"longer than the others")
     assert assert_opened_alike(entries, digest) == COUNT
     payloads = open_together(entries, LEDGER, FIRST, digest.compute_all, digest.size).payloads
-    assert isinstance(payloads, PackedEntries) and len(payloads.data) == sum(map(len, payloads))
+    assert isinstance(payloads, PackedEntries) and len(payloads.data) == sum(map(len, payloads)) + SPARE_BYTES
     assert payloads[4].tobytes() == b"longer than the others" and payloads[-1].obj is payloads[0].obj
+
+
+def test_long_entries_are_views() -> None:
+    digest = Digest.of(DigestType.CRC32C)
+    entries = stored(digest, 9000, 3)
+    run = open_together(entries, LEDGER, FIRST, digest.compute_all, digest.size)
+    assert isinstance(run.payloads, list) and run.payloads[1].obj is entries[1]
+    assert assert_opened_alike(entries, digest) == assert_opened_alike(stored(digest, 5000, 3), digest) == 3
+    mixed = [*stored(digest, 2, 270)[:9], *stored(digest, 70_000, 10)[9:]]
+    assert isinstance(open_together(mixed, LEDGER, FIRST, digest.compute_all, digest.size).payloads, PackedEntries)
 
 
 def test_some_of_packed_entries_are_packed_where_they_follow_each_other() -> None:

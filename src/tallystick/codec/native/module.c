@@ -19,6 +19,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(response_entries),
     FUNCTION(open_entries),
     FUNCTION(open_together),
+    FUNCTION(crc32c_of_spans),
     FUNCTION(scan_records),
     FUNCTION(scan_uniform_records),
     FUNCTION(encode_records),

@@ -32,7 +32,8 @@ static bool room_for(Together *together, Py_ssize_t most) {
 
 static bool room_for_payloads(Together *together, Py_ssize_t capacity) {
     together->capacity = capacity;
-    together->packed = PyBytes_FromStringAndSize(NULL, capacity);
+    together->packed = capacity > PY_SSIZE_T_MAX - SPARE_BYTES ? PyErr_NoMemory()
+                                                               : PyBytes_FromStringAndSize(NULL, capacity + SPARE_BYTES);
     return together->packed != NULL;
 }
 
@@ -65,10 +66,11 @@ static bool take(Together *together, const uint8_t *entry, Py_ssize_t size) {
 
 /* The payloads that are packed. */
 static PyObject *packed_payloads(PyObject *module, Together *together) {
+    memset(PyBytes_AsString(together->packed) + together->used, 0, SPARE_BYTES);
     PyObject *type = imported(module, PACKED_ENTRIES), *payloads = NULL;
     PyObject *data = type == NULL ? NULL : PyMemoryView_FromObject(together->packed);
     if (data != NULL && together->used < together->capacity)
-        replace(&data, slice_of(data, 0, together->used));
+        replace(&data, slice_of(data, 0, together->used + SPARE_BYTES));
     PyObject *offsets = data == NULL ? NULL : number_array(module, together->offsets, together->count + 1);
     if (offsets != NULL)
         payloads = PyObject_CallFunctionObjArgs(type, data, offsets, NULL);
@@ -195,22 +197,28 @@ static bool take_spread(PyObject *module, Together *together, PyObject *entries)
     return good;
 }
 
-/* Takes entries that are objects, of which each must still be as long as it was. Returns false with an exception set. */
-static bool take_each(Together *together, PyObject *entries) {
-    Py_ssize_t count = PyTuple_Size(entries), capacity = 0;
-    for (Py_ssize_t at = 0; at < count; at++) {
+/* The bytes of entries; -1 with an exception set. */
+static Py_ssize_t bytes_of(PyObject *entries) {
+    Py_ssize_t total = 0;
+    for (Py_ssize_t at = 0; at < PyTuple_Size(entries); at++) {
         Py_ssize_t size = PyObject_Size(PyTuple_GetItem(entries, at));
         if (size < 0)
-            return false;
-        if (size < ENTRY_START_BYTES)
-            break; /* it is none */
-        if (size - ENTRY_START_BYTES > PY_SSIZE_T_MAX - capacity) {
+            return -1;
+        if (size > PY_SSIZE_T_MAX - total) {
             PyErr_NoMemory();
-            return false;
+            return -1;
         }
-        capacity += size - ENTRY_START_BYTES;
+        total += size;
     }
-    if (!room_for(together, count) || !room_for_payloads(together, capacity))
+    return total;
+}
+
+/* Takes entries that are objects. Returns false with an exception set, or without one: the reference is to be called,
+   for entries that are long. */
+static bool take_each(Together *together, PyObject *entries) {
+    Py_ssize_t count = PyTuple_Size(entries), total = bytes_of(entries);
+    if (total < 0 || (count && total / count >= COPIED_BYTES && total > count * COPIED_BYTES) ||
+        !room_for(together, count) || !room_for_payloads(together, total))
         return false;
     for (Py_ssize_t at = 0; at < count; at++) {
         Py_buffer view;

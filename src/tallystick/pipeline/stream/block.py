@@ -1,4 +1,4 @@
-"""The messages of many usual entries at once, by columns: no step in Python for each entry but its CRC.
+"""The messages of many usual entries at once, by columns: no step in Python for each entry.
 
 What is usual: entries with a CRC, of one message or a batch, whose fields ``fields.py`` reads. ``usual.py`` reads what
 has more to it, one entry after another, and what that leaves ``pulsar_messages`` reads, the reference of both.
@@ -15,10 +15,10 @@ import numpy as np
 from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES
 from tallystick.bookkeeper.wire.compression import Compression, decompress
 from tallystick.bookkeeper.wire.pulsar_messages import LONGEST_METADATA, Buffer
-from tallystick.codec.checksum import crc32c
 from tallystick.codec.reads import EvenEntries, PackedEntries
+from tallystick.codec.spans import crc32c_of_spans
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
-from tallystick.pipeline.gather import Bytes, Flags, Numbers, Spans, first_false, joined, view_of, windows
+from tallystick.pipeline.gather import SHORT, Bytes, Flags, Numbers, Spans, first_false, joined, view_of, windows
 from tallystick.pipeline.stream.fields import INT_BITS, Field, Fields, Kind, read_fields
 from tallystick.pipeline.stream.group import Group
 from tallystick.pipeline.stream.members import Batches, read_members
@@ -113,9 +113,8 @@ def _taken(payloads: Sequence[Buffer], at: int) -> tuple[Bytes, Spans]:
     if isinstance(payloads, PackedEntries):
         ends = np.frombuffer(payloads.offsets, np.int64)[at : at + MOST_ROWS + 1]
         count = 1 + int(np.searchsorted(ends[1:-1] - ends[0], MOST_BYTES))
-        packed = payloads[at : at + count]
-        assert isinstance(packed, PackedEntries)
-        return joined([packed.bytes]), Spans(ends[:count] - ends[0], ends[1 : count + 1] - ends[:count])
+        data = np.frombuffer(payloads.data, np.uint8)[ends[0] : ends[count] + SHORT]
+        return data, Spans(ends[:count] - ends[0], ends[1 : count + 1] - ends[:count])
     taken, size = list[Buffer](), 0
     while at + len(taken) < len(payloads) and size < MOST_BYTES and len(taken) < MOST_ROWS:
         taken.append(payloads[at + len(taken)])
@@ -147,9 +146,9 @@ def _enough(fields: Fields) -> int:
 
 
 def _crcs(data: Bytes, entries: Spans) -> Numbers:
-    view = view_of(data)
-    places = zip((entries.offsets + _CRC_FROM).tolist(), (entries.offsets + entries.sizes).tolist(), strict=True)
-    return np.array([crc32c(view[start:end]) for start, end in places], np.int64)
+    return np.frombuffer(
+        crc32c_of_spans(view_of(data), entries.offsets + _CRC_FROM, entries.sizes - _CRC_FROM), np.int64
+    )
 
 
 def _plain(data: Bytes, stored: Spans, fields: Fields) -> _Payloads:
