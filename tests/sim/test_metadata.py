@@ -38,6 +38,12 @@ def test_what_a_master_took_and_had_not_saved_may_go_with_it() -> None:
     assert metadata.run(423345782).violation is None
 
 
+def test_no_stranger_comes_while_a_slave_would_be_empty_without_power() -> None:
+    """Its log began at a file of its master, and nothing of that was synced. It came back empty, and then a slave takes
+    the tables of whoever is there."""
+    assert metadata.run(1480937243).violation is None
+
+
 def test_a_slave_copies_a_reset_whose_offset_a_crash_of_its_master_took() -> None:
     assert metadata.run(2848532005).violation is None
 

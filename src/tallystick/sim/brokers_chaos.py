@@ -38,7 +38,7 @@ class BrokersChaos(Chaos):
     def _stranger(self) -> Callable[[], None]:
         """Kill the master, and let a stranger answer slaves at its address: one with an empty log follows it."""
         master, slaves = self._brokers[0], self._brokers[1:]
-        if master.retired or not slaves or not all(slave.durable for slave in slaves):
+        if master.retired or not slaves or not all(slave.has_synced for slave in slaves):
             return lambda: None
         stranger, fabric = Stranger(self._brokers_world, master.address), self._world.fabric
         clients = [(client_address(number), master.address) for number in range(len(self._clients) + NEW_CLIENTS)]

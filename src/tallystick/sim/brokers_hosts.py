@@ -117,9 +117,14 @@ class BrokerHost(Host[BrokersWorld]):
         """Returns the end of its synced log, now or when its last process ended."""
         return self._store.flushed if self._store is not None else self._durable
 
+    @property
+    def has_synced(self) -> bool:
+        """Returns whether a loss of power leaves it messages. An empty slave begins at its master's newest file."""
+        return self.durable > (self._store.first if self._store is not None else self._first)
+
     def new_disk(self) -> None:
         super().new_disk()
-        self._reached = self._durable = 0  # by the processes before
+        self._reached = self._durable = self._first = 0  # by the processes before
 
     def promote(self) -> None:
         """Make it the master from its next start on, as an operator does."""
@@ -210,6 +215,7 @@ class BrokerHost(Host[BrokersWorld]):
         super()._forget()
         self._reached, self._durable = self.reached, self.durable
         if self._store is not None:
+            self._first = self._store.first
             self._world.judge.ends(self, self._store)
         self.broker = self._store = None
 
