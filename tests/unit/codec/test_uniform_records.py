@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.codec.records import BORN_V6, Content, Row, Stop, encode_records, scan_records, topic_field
+from tallystick.codec.records import BORN_V6, STORE_V6, Content, Row, Stop, encode_records, scan_records, topic_field
 from tallystick.codec.uniform_records import scan_uniform_records, split_uniform_batch
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire.record import decode_batch, encode_batch
@@ -76,8 +76,9 @@ def test_a_lying_field_is_for_the_reference() -> None:
             found, said = scan_uniform_records(bytes(log), BASE), scan_records(bytes(log), BASE)
             assert found is None or found == said, (position, bit)
             log[start + position] ^= 1 << bit
-    struct.pack_into(">i", log, start + 36, BORN_V6)
-    assert scan_uniform_records(bytes(log), BASE) is None
+    for flag in (BORN_V6, STORE_V6):
+        struct.pack_into(">i", log, start + 36, flag)
+        assert scan_uniform_records(bytes(log), BASE) is None
 
 
 @settings(max_examples=60)
