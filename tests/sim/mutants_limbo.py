@@ -85,6 +85,20 @@ LIMBO_MUTANTS = (
         _TESTS + "test_progress.py",
     ),
     _planted(
+        "what a folder loses while its ledger is filled is believed to be here (Q15)",
+        REPAIR + "fill.py",
+        "                    stays[ledger] = stay\n",
+        "                    stays[ledger] = self._bookie.stay(ledger)\n",
+        _FILL + "test_fill.py",
+    ),
+    _planted(
+        "marks that the metadata did not take are left for a day",
+        REPAIR + "auditor.py",
+        "            except (MetadataUnavailable, MetadataRefused):\n                raise\n",
+        "",
+        _FILL + "test_auditor.py",
+    ),
+    _planted(
         "a ledger leaves limbo while it is open (Q15)",
         REPAIR + "fill.py",
         "        return metadata.is_closed\n",
