@@ -48,8 +48,8 @@ class Deferred:
 
 @dataclass(frozen=True)
 class Lost:
-    """No bookie that can be asked has a good copy of these entries; every one of them said so. All else was made
-    good."""
+    """No bookie that can be asked has a good copy of these entries; every one of them said so. All else that can be
+    made good now was."""
 
     entries: tuple[tuple[EntryId, EntryId], ...]  # runs, first and last: the first ones
     bookie: BookieId  # which alone may still have them, or the first of these
@@ -97,6 +97,7 @@ class LedgerRepair:
     misplaced: tuple[BookieId, ...] = ()  # whose copies are moved where others lie better
     checked: dict[Place, None] = field(default_factory=dict)
     lost: dict[Place, BookieId] = field(default_factory=dict)  # of these places entries are lost, and of no other
+    deferred: dict[Place, Deferred] = field(default_factory=dict)  # nothing can be done for these places now
     lost_runs: list[tuple[EntryId, EntryId]] = field(default_factory=list)  # these, and no more than can be told of
 
     async def run(self, still_s: Mapping[int, float]) -> Outcome:
@@ -115,12 +116,12 @@ class LedgerRepair:
                 self.marked,
                 registered,
                 self.checked,
-                stuck=self.lost,
+                stuck=self.lost.keys() | self.deferred.keys(),
                 still_s=still_s.get(versioned.version, 0.0),
                 open_grace_s=self.settings.open_grace_s,
             )
-            if self.lost and not isinstance(step, Copy | Check):
-                return self._all_lost()
+            if (self.lost or self.deferred) and not isinstance(step, Copy | Check):
+                return self._left()
             if isinstance(step, Done):
                 better = await better_places(
                     self.placement, versioned.value, bookies, self.misplaced, never=self.leaving
@@ -141,12 +142,16 @@ class LedgerRepair:
             if isinstance(outcome, Lost) and isinstance(step, Copy | Check):
                 self.lost[step.place] = outcome.bookie
                 self.lost_runs += outcome.entries[: MOST_RUNS - len(self.lost_runs)]
+            elif isinstance(outcome, Deferred) and isinstance(step, Copy | Check):
+                self.deferred[step.place] = outcome
             elif outcome is not None:
-                return self._all_lost() if self.lost else outcome
+                return outcome
 
-    def _all_lost(self) -> Lost:
-        """Return what is lost in all places."""
-        return Lost(joined(self.lost_runs), next(iter(self.lost.values())))
+    def _left(self) -> Lost | Deferred:
+        """Return what is lost in all places; if nothing is, why the first of those that wait does."""
+        if self.lost:
+            return Lost(joined(self.lost_runs), next(iter(self.lost.values())))
+        return next(iter(self.deferred.values()))
 
     async def _read(self) -> tuple[VersionedMetadata, RegisteredBookies]:
         """Return the metadata and the bookies as of now. Raises NoSuchLedger, MetadataError."""

@@ -272,6 +272,28 @@ async def test_a_lost_entry_keeps_no_other_place_of_its_ledger_from_its_repair(c
     assert (await LostTree(cluster.driver).all())[ledger].runs == ((0, 0),)
 
 
+async def test_a_bookie_without_a_substitute_keeps_no_other_place_of_its_ledger_from_its_repair(
+    cluster: RepairedCluster,
+) -> None:
+    """While nobody could take the place of one that is gone, a damaged copy of another stayed as it was, and a loss
+    behind it was not told."""
+    ledger = await cluster.written(3)  # entry 0 on the first two, 1 on the last two, 2 on the last and the first
+    first, second, third = (await cluster.metadata(ledger)).ensemble
+    for bookie in list(cluster.bookies):
+        if bookie not in (second, third):
+            await cluster.down(bookie)
+    cluster.bookies[second].entries[ledger, 1] = flipped(cluster.bookies[second].entries[ledger, 1])
+    await cluster.tree.mark(ledger, [first, second], 1)
+    cluster.repair(grace_s=1000.0)
+    await asyncio.sleep(30)
+    assert cluster.bookies[second].entries[ledger, 1] == cluster.bookies[third].entries[ledger, 1]
+    assert await cluster.marks() == [ledger] and first in (await cluster.metadata(ledger)).ensemble
+    for bookie in (second, third):
+        cluster.bookies[bookie].entries[ledger, 1] = flipped(cluster.bookies[third].entries[ledger, 1])
+    await asyncio.sleep(1200)
+    assert (await LostTree(cluster.driver).all())[ledger].runs == ((1, 1),)
+
+
 async def test_a_lost_entry_keeps_no_other_lost_bookie_in_its_place(cluster: RepairedCluster) -> None:
     ledger = await cluster.written(2)
     first, second, third = (await cluster.metadata(ledger)).ensemble
