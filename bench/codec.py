@@ -27,6 +27,7 @@ from tallystick.bookkeeper.wire import digest
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec import (
     client_ids,
+    command_heads,
     frames,
     pulled,
     reads,
@@ -38,11 +39,14 @@ from tallystick.codec import (
 )
 from tallystick.codec.frames import PLAIN_ADD, AddRun
 from tallystick.codec.implementation import REFERENCES, load
+from tallystick.rocketmq.wire.headers import SendResponse
+from tallystick.rocketmq.wire.record import encode_batch
 
 COMPILED = load({})
 COUNTS, SIZES = (1, 10, 1000), (100, 1024)
 USED = (
     client_ids,
+    command_heads,
     frames,
     pulled,
     reads,
@@ -53,8 +57,11 @@ USED = (
     uniform_records,
     digest,
 )  # what they define is in REFERENCES
-OF_ONE = ("usual_properties",)  # each call is for one entry, however many there are
+OF_ONE = ("usual_properties", "encode_head")  # each call is for one entry, however many there are
 KEY, HOST = bytes(20), bytes(8)
+SEND_RESPONSE = SendResponse(
+    msg_id="7F0000010000" * 2, queue_id=3, queue_offset=12345, transaction_id="AB" * 16
+).to_fields()
 Functions = dict[str, Callable[..., Any]]
 Cases = dict[str, tuple[object, ...]]
 
@@ -88,6 +95,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
     uneven = [*entries[:-1], entries[-1] + b"."] if count > 1 else entries
     contents = [(0, payload, b"KEYS\x01some-key\x02") for payload in payloads]
     log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
+    batch = encode_batch(contents)
     even = reads.EvenEntries(memoryview(responses), len(entries[0]), reads.READ_PREFIX)
     return {
         "encode_adds": (KEY, 7, 0, -1, 0, payloads, functions["crc32c_digest"], 4),
@@ -114,6 +122,8 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "scan_records": (log, 0),
         "scan_uniform_records": (log, 0),
         "scan_pulled": (log,),
+        "split_uniform_batch": (batch,),
+        "encode_head": (0, SEND_RESPONSE, 1, "PYTHON", 77, None, 513, 0),
         "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),
         "hash_client_ids": ([b"WAIT\x01true\x02UNIQ_KEY\x01%032X\x02" % number for number in range(count)], 7),
     }

@@ -5,18 +5,22 @@ What the functions take comes from code of ours, whose types are as its annotati
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from msgspec import Raw
+
 from support.codec_twins import COMPILED, compare
-from tallystick.codec import client_ids, pulled, records, sent_properties
+from tallystick.codec import client_ids, command_heads, pulled, records, sent_properties, uniform_records
 from tallystick.codec.checksum import crc32
 from tallystick.codec.records import Content, Row
+from tallystick.rocketmq.wire.values import ResponseCode
 
 # All functions that have a twin are known when their modules are imported.
-TWINNED = (records, pulled, client_ids, sent_properties)
+TWINNED = (records, pulled, client_ids, sent_properties, command_heads, uniform_records)
 
 _EDGES = tuple(sign * (1 << bits) + more for bits in (31, 32, 63, 64) for sign in (1, -1) for more in (-1, 0, 1))
 _TOPICS = ("orders", "t", "%RETRY%g", "a" * 127, "b" * 128, "c" * 255, "Füße", "")
@@ -154,7 +158,52 @@ def _usual_properties(random: Random) -> None:
     compare("usual_properties", given, random.choice((b"", b"CLUSTER\x01c\x02")))
 
 
+def _text(random: Random) -> str:
+    letters = ("a", "Z9", "ä€", '"', "\\", "\x01", "\x02", "\b\t\n\x0b\f\r\x1f\x7f", "\0", "\U0001f600", "x" * 900)
+    text = "".join(random.choices(letters, (20, 20, 3, 3, 3, 3, 3, 3, 1, 2, 1), k=random.randrange(8)))
+    return text + "\ud800" if random.random() < 0.005 else text
+
+
+def _encode_head(random: Random) -> None:
+    fields: Any = {_text(random): _text(random) for _ in range(random.randrange(7))}
+    odd = random.random()
+    if odd < 0.3:
+        fields = random.choice((None, None, Raw(b'{"a":"b"}'), Raw(b"")))
+    elif odd < 0.33:
+        fields[random.choice(("a", 5))] = random.choice((5, None, b"x"))
+    numbers = [random.choice((0, -1, True, _number(random))) for _ in range(4)]
+    numbers[0] = ResponseCode.SYSTEM_ERROR if random.random() < 0.2 else numbers[0]
+    language, remark = random.choice(("JAVA", "PYTHON", _text(random))), random.choice((None, _text(random)))
+    behind = random.choice((0, random.randrange(1 << 24)))
+    compare("encode_head", numbers[0], fields, numbers[1], language, numbers[2], remark, numbers[3], behind)
+
+
+def _split_uniform_batch(random: Random) -> None:
+    body, properties = random.randbytes(random.choice((0, 1, 40))), random.randbytes(random.choice((0, 1, 30)))
+    if random.random() < 0.05:
+        properties = bytes(random.choice((32767, 32768)))
+    size, count = 22 + len(body) + len(properties), random.choice((0, 1, 15, 16, 17, 20))
+    head = struct.pack(">IIIiI", size, 0, 0, random.choice((0, -1, 9)), len(body))
+    data = bytearray((head + body + struct.pack(">H", len(properties)) + properties) * count)
+    odd = random.random()
+    if odd < 0.5 and data:
+        place = random.choice((0, 16, 20 + len(body), size * random.randrange(count), random.randrange(len(data))))
+        lie = random.choice((0, 21, 22, size, len(data), (1 << 31) - 1, (1 << 32) - 1, (1 << 32) - 22))
+        wide = random.choice((1, 4))
+        data[place : place + wide] = lie.to_bytes(4, "big")[-wide:][: len(data) - place]
+    elif odd < 0.6:
+        del data[random.randrange(len(data) + 1) :]
+    compare("split_uniform_batch", bytes(data))
+
+
 COMPARISONS: dict[str, Callable[[Random], None]] = {
     comparison.__name__.removeprefix("_"): comparison
-    for comparison in (_encode_records, _scan_pulled, _hash_client_ids, _usual_properties)
+    for comparison in (
+        _encode_records,
+        _scan_pulled,
+        _hash_client_ids,
+        _usual_properties,
+        _encode_head,
+        _split_uniform_batch,
+    )
 }

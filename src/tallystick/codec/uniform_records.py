@@ -69,6 +69,7 @@ def scan_uniform_records(buffer: bytes, base: int) -> RecordRun | None:
     )
 
 
+@with_twin
 def split_uniform_batch(data: bytes) -> list[Content] | None:
     """The members of a batch, where all have one flag and the same sizes of body and properties; None: look again."""
     if len(data) < _FEW * _MEMBER.size:

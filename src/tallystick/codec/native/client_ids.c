@@ -34,7 +34,7 @@ static bool find_id(Place *place) {
     Py_ssize_t at = first->count - UNIQUE_BYTES;
     while (at >= 0 && memcmp(first->start + at, UNIQUE, (size_t)UNIQUE_BYTES))
         at--;
-    if (at < 0 && (first->count < UNIQUE_BYTES - 1 || memcmp(first->start, UNIQUE + 1, (size_t)UNIQUE_BYTES - 1)))
+    if (at < 0 && (first->count < UNIQUE_BYTES - 1 || memcmp(first->start, &UNIQUE[1], (size_t)UNIQUE_BYTES - 1)))
         return false;
     place->head_end = at < 0 ? -1 : at;
     place->at = place->head_end + UNIQUE_BYTES;

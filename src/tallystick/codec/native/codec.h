@@ -166,6 +166,8 @@ PyObject *crc32_ways(ARGUMENTS);
 PyObject *scan_pulled(ARGUMENTS);
 PyObject *hash_client_ids(ARGUMENTS);
 PyObject *usual_properties(ARGUMENTS);
+PyObject *encode_head(ARGUMENTS);
+PyObject *split_uniform_batch(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);
 PyObject *crc32c_digests(ARGUMENTS);
 PyObject *crc32c_table(ARGUMENTS);

@@ -27,6 +27,8 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(scan_pulled),
     FUNCTION(hash_client_ids),
     FUNCTION(usual_properties),
+    FUNCTION(encode_head),
+    FUNCTION(split_uniform_batch),
     FUNCTION(crc32c_digest),
     FUNCTION(crc32c_digests),
     FUNCTION(crc32c_table),
