@@ -254,8 +254,10 @@ def _open(random: Random, function: str) -> None:
     known = digests.Digest.of(kind, b"pw")
     compute = REFERENCES["crc32c_digests"] if kind is DigestType.CRC32C else known.compute_all
     entries: Any = _entries(random, kind, b"pw")
+    if random.random() < 0.1:  # all too short
+        entries = [entry[:35] for entry in entries]
     if len({*map(len, entries)}) == 1 and random.random() < 0.6:
-        gap = random.choice((0, 4, 28))
+        gap = random.choice((0, 4, 28)) if entries[0] else 4
         data = b"".join(random.randbytes(gap) + entry for entry in entries)
         if len(entries) > 1 and random.random() < 0.1:
             data = data[:-1]
@@ -277,7 +279,7 @@ def _spread(random: Random, entries: reads.EvenEntries) -> reads.SpreadEntries:
     for part in (ids[:cut], ids[cut:]):
         data = b"".join(bytes(entries.data[each * step : (each + 1) * step]) for each in part)
         parts.append((part, reads.EvenEntries(memoryview(data), entries.size, entries.gap)))
-    if random.random() < 0.1:
+    if random.random() < 0.3:
         place = random.randrange(2)
         lie = random.choice(([*parts[place][0], 3], parts[place][0][:-1], [each + 1 for each in parts[place][0]]))
         parts[place] = lie, parts[place][1]
