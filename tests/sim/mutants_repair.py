@@ -6,7 +6,7 @@ from sim.mutants import Mutant
 
 REPAIR = "bookkeeper/repair/"
 CORE = "tests/unit/bookkeeper/repair/test_auditor_core.py"
-WHOLE = "tests/unit/bookkeeper/repair/test_repair.py"
+WHOLE = "tests/unit/bookkeeper/repair/test_repair.py tests/unit/bookkeeper/repair/test_stuck_places.py"
 FINDINGS = "tests/unit/bookkeeper/repair/test_findings.py"
 LOCKS = "tests/unit/bookkeeper/repair/test_lost_locks.py"
 AUDITOR = "tests/unit/bookkeeper/repair/test_auditor.py"

@@ -150,9 +150,9 @@ async def test_n12_a_user_with_very_many_connections_keeps_no_other_one_out(
 
 
 @pytest.mark.rule("N4")
-def test_n4_a_field_that_comes_twice_is_the_same_to_the_gate_and_to_the_handler(tmp_path: Path) -> None:
+async def test_n4_a_field_that_comes_twice_is_the_same_to_the_gate_and_to_the_handler(tmp_path: Path) -> None:
     path = secret_file(tmp_path / "users.toml", USERS)
-    gate = access.NameGate(path, this_machine().clock, Events(), lets_unsigned_pass=False)
+    gate = access.NameGate(path, this_machine(), lets_unsigned_pass=False)
     for text, is_read_again in ((b'{"topic":"T"}', True), (b'{"topic":"T","topic":null}', False)):
         command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=Raw(text))
         with pytest.raises(BrokerError):
