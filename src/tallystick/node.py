@@ -24,7 +24,7 @@ from tallystick.errors import InvalidCookie, MetadataError, StorageError, TallyE
 from tallystick.runtime import open_files
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.garbage import Collections
-from tallystick.runtime.instance import INSTANCE, InstanceEnded, require_count
+from tallystick.runtime.instance import INSTANCE, require_count
 from tallystick.runtime.log import log_listener, log_to_stderr, writable
 from tallystick.runtime.machine import this_machine, without_keep_alive
 from tallystick.runtime.memory import keep_freed_memory
@@ -353,8 +353,8 @@ def _explain(error: Exception) -> int:
     """Say why the process ends, unless nobody reads that; the exit code."""
     if writable(sys.stderr):
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-    if isinstance(error, InstanceEnded):
-        return error.exit_code if error.exit_code >= 0 else 128 - error.exit_code
+    if isinstance(error, TallyError) and (code := error.fields.get("exit_code")) is not None:  # of an instance
+        return int(code) if code >= 0 else 128 - int(code)
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 2)
 
 

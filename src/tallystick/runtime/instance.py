@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tallystick.errors import TallyError, UsageError
+from tallystick.errors import UsageError
 from tallystick.runtime import arguments
 
 INSTANCE = "TALLY_INSTANCE"  # the variable that has the number of each, from 1 on
 MOST_INSTANCES = 64
-
-
-class InstanceEnded(TallyError):
-    """A server of a service ended without being told to. ``exit_code``: its process's."""
-
-    instance: int
-    exit_code: int
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tallystick.errors import UsageError
+from tallystick.errors import TallyError, UsageError
 from tallystick.runtime.health import HealthPages, process_registry, serve_health
-from tallystick.runtime.instance import INSTANCE, InstanceEnded, Pages
+from tallystick.runtime.instance import INSTANCE, Pages
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
 
@@ -66,7 +66,8 @@ class InstancesCollector:
 
 
 class Instances:
-    """The processes of one service. ``failure`` gets an InstanceEnded when none runs any more."""
+    """The processes of one service. ``failure`` gets an error when none runs any more: its field ``exit_code`` is that
+    of a process, or minus the signal that ended it."""
 
     def __init__(self, commands: Sequence[Sequence[str]], outside: Outside) -> None:
         self._instances = [Instance(number, command) for number, command in enumerate(commands, 1)]
@@ -78,7 +79,7 @@ class Instances:
 
     @classmethod
     async def start(cls, commands: Sequence[Sequence[str]], outside: Outside, pages: Pages | None) -> Instances:
-        """Return when each is ready or has ended. Raises InstanceEnded if none is ready; UsageError."""
+        """Return when each is ready or has ended. Raises TallyError, as ``failure``, if none is; UsageError."""
         service = cls(commands, outside)
         if pages is not None:
             await service._show(pages)
@@ -177,10 +178,10 @@ class Instances:
         if not self.failure.done():
             self.failure.set_result(error)
 
-    def _ended(self) -> InstanceEnded:
+    def _ended(self) -> TallyError:
         """The first of those that ended by a fault, else the first that ended."""
         one = next((each for each in self._instances if each.exit_code), self._instances[0])
-        return InstanceEnded("an instance ended: its lines say why", instance=one.number, exit_code=one.exit_code or 0)
+        return TallyError("an instance ended: its lines say why", instance=one.number, exit_code=one.exit_code or 0)
 
     def _health(self) -> dict[str, object]:
         rows = [

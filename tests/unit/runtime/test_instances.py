@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from support.waiting import until
-from tallystick.errors import UsageError
+from tallystick.errors import TallyError, UsageError
 from tallystick.runtime import instances
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.instance import InstanceEnded, Pages, require_count
+from tallystick.runtime.instance import Pages, require_count
 from tallystick.runtime.instances import Instances
 from tallystick.runtime.machine import this_machine
 
@@ -131,7 +131,7 @@ async def test_one_whose_disk_failed_leaves_the_others_as_they_are(group: Group,
     assert 'tallystick_instance_serves{instance="2"} 1.0' in metrics
     await service.stop()
     ended = service.failure.result()
-    assert isinstance(ended, InstanceEnded) and (ended.instance, ended.exit_code) == (1, 5), "the exit code says it"
+    assert isinstance(ended, TallyError) and ended.fields == {"instance": 1, "exit_code": 5}, "the exit code says it"
 
 
 async def test_all_that_serve_are_healthy(group: Group, tmp_path: Path) -> None:
@@ -143,14 +143,14 @@ async def test_a_service_of_which_nothing_runs_has_ended(group: Group, tmp_path:
     service = await group.start(ends(2), serves(tmp_path))
     os.kill(await process_of(tmp_path, 2), signal.SIGTERM)
     ended = await asyncio.wait_for(service.failure, 60)
-    assert isinstance(ended, InstanceEnded) and ended.exit_code == 2
+    assert isinstance(ended, TallyError) and ended.fields["exit_code"] == 2
 
 
 @pytest.mark.parametrize("code", [1, 4])
 async def test_a_service_of_which_nothing_starts_ends_with_its_code(group: Group, code: int) -> None:
-    with pytest.raises(InstanceEnded) as caught:
+    with pytest.raises(TallyError) as caught:
         await group.start(ends(code), ends(code))
-    assert caught.value.exit_code == code
+    assert caught.value.fields["exit_code"] == code
 
 
 async def test_a_fault_while_they_stop_is_not_passed_over(group: Group, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ async def test_a_fault_while_they_stop_is_not_passed_over(group: Group, tmp_path
     await process_of(tmp_path, 1)
     await service.stop()
     ended = service.failure.result()
-    assert isinstance(ended, InstanceEnded) and (ended.instance, ended.exit_code) == (1, 5)
+    assert isinstance(ended, TallyError) and ended.fields == {"instance": 1, "exit_code": 5}
 
 
 async def test_they_end_with_a_service_that_is_killed(tmp_path: Path) -> None:

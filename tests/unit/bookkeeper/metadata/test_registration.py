@@ -256,7 +256,9 @@ async def test_a_bookie_that_is_taken_out_as_it_registers_again_is_not_registere
     """Its cookie goes while the answer is on its way that says that it is there."""
     store = Late(uuid.uuid4().hex)
     await store.change(Create("/cookie", b"of b:1"))
-    made = StoreRegistration(store, "/available", "b:1", INFO, False, cookie="/cookie")
+    cookie = await store.get("/cookie")
+    assert cookie is not None
+    made = StoreRegistration(store, "/available", "b:1", INFO, False, cookie="/cookie", joined=cookie.creation)
     await made.enter(replace=False)
     await until(lambda: made._look_task is None)
 
