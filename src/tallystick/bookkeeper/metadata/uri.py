@@ -202,5 +202,6 @@ def _host_port(server: str, uri: str) -> tuple[str, int]:
     )
     port = int(match["port"] or ZOOKEEPER_PORT) if match else 0
     if match is None or not 0 < port < 65536:
-        raise UsageError("a ZooKeeper server is host:port", uri=shown(uri), server=server.rpartition("@")[2])
+        reason = "a ZooKeeper server is host:port, of an IPv6 address [::1]:port"
+        raise UsageError(reason, uri=shown(uri), server=server.rpartition("@")[2])
     return match["six"] or match["host"], port
