@@ -44,13 +44,13 @@ async def test_a_long_file_of_many_bookies_is_read_beside_the_loop(tmp_path: Pat
     hosts = {f"b{number}": "h" for number in range(2000)}
     file = tmp_path / "racks"
     file.write_text("".join(f"{bookie}=r{bookie}\n" for bookie in [*hosts, *(f"x{number}*" for number in range(999))]))
-    longest, before = 0.0, (began := time.perf_counter())
+    longest, before, began = 0.0, time.thread_time(), time.process_time()  # of work: others work on this machine, too
     reading = asyncio.create_task(RackFile(str(file)).racks(hosts))
     while not reading.done():
         await asyncio.sleep(0)
-        longest, before = max(longest, time.perf_counter() - before), time.perf_counter()
+        longest, before = max(longest, time.thread_time() - before), time.thread_time()
     assert await reading == {bookie: f"r{bookie}" for bookie in hosts}
-    assert longest < (before - began) / 2, "others have their turns meanwhile"
+    assert longest < (time.process_time() - began) / 2, "others have their turns meanwhile"
     file.write_text("b7=first\nb7=second\n" + "x*=r\n" * (racks.MOST_PATTERNS - 1) + "b*=last\n")
     assert (await RackFile(str(file)).racks(hosts))["b7"] == "first"
     with file.open("a") as lines:
