@@ -30,8 +30,7 @@ RESTORED_MUTANTS = (
         "        *(ledger + 1 for ledger in _drawn([*highest.values()], kept, present)),\n",
         "",
         "M1",
-        18,
-        11,
+        4004,
     ),
     _met(
         "the highest id that a bookie has is given out again",
@@ -39,7 +38,7 @@ RESTORED_MUTANTS = (
         "*(ledger + 1 for ledger in _drawn",
         "*(ledger for ledger in _drawn",
         "M1",
-        18,
+        4004,
     ),
     _met(
         "of a stopped bookie the journal is not asked for ids",
@@ -47,7 +46,7 @@ RESTORED_MUTANTS = (
         '            if name.endswith(".segment"):\n',
         '            if name.endswith(".segments"):\n',
         "M1",
-        11,
+        4004,
     ),
     _met(
         "a bookie that cannot be asked has no ledgers",
