@@ -113,6 +113,13 @@ LIMBO_MUTANTS = (
         _FILL + "test_fill_core.py",
     ),
     _planted(
+        "who hung may get ledgers before a rejoin registers (Q15)",
+        "bookkeeper/metadata/registration.py",
+        "            if cookie is not None and self._since not in (None, cookie.version):\n",
+        "            if False:\n",
+        _TESTS + "test_rejoin.py",
+    ),
+    _planted(
         "a rejoin that could not register leaves folders that start (Q15)",
         BOOKIE + "own_disk.py",
         "            await checkpoint()\n            reason",

@@ -411,10 +411,10 @@ def _add_unknown(message: Message, unknown: bytes) -> None:
 
 
 def _known_fields(message: Message) -> bytes:
-    known = type(message)()
-    known.CopyFrom(message)
-    known.DiscardUnknownFields()
-    return known.SerializeToString()
+    copy = type(message)()
+    copy.CopyFrom(message)
+    copy.DiscardUnknownFields()
+    return copy.SerializeToString()
 
 
 def _position(message: NestedPositionInfo) -> Position:
