@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 from tallystick.admin.cluster import metadata
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
@@ -41,15 +43,30 @@ class Reconciliation:
     unheard: tuple[BookieId, ...]
     more: int
 
+    @property
+    def code(self) -> str:
+        """Return eight hexadecimal digits that stand for what is to be confirmed: another list has another code."""
+        listed = (self.restored.epoch, *map(astuple, self.lacking), self.deleted, self.unheard, self.more)
+        return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """An operator's word that bookies may delete again: who says it, and the code of the list that they were shown."""
+
+    who: str
+    code: str
+
 
 async def reconcile(
-    uri: str, *, confirm_as: str | None = None, without: Sequence[BookieId] = ()
+    uri: str, *, confirmation: Confirmation | None = None, without: Sequence[BookieId] = ()
 ) -> Reconciliation | None:
-    """Say what restored metadata lacks, and with ``confirm_as`` let bookies delete again, in the name of who says so.
-    Returns None if it was never restored.
+    """Say what restored metadata lacks, and with ``confirmation`` let bookies delete again. Returns None if it was
+    never restored.
 
     Raises UsageError, if that is to be confirmed, while a bookie has not said what it has, unless it is one of
-    ``without``; and for one of these that the cluster does not have. Raises MetadataError.
+    ``without``, and when the list is another than the one that was shown; and for one of ``without`` that the cluster
+    does not have. Raises MetadataError.
     """
     async with metadata(uri) as driver:
         tree = RestoredTree(driver)
@@ -63,23 +80,29 @@ async def reconcile(
             name: survey for name, survey in (await tree.surveys()).items() if survey.epoch == restored.value.epoch
         }
         unheard = tuple(sorted(bookies - surveys.keys()))
-        value = restored.value
-        if confirm_as is not None and value.confirmed_ms is None:
+        result = Reconciliation(
+            restored.value,
+            tuple(_lacking(surveys)),
+            joined([run for survey in surveys.values() for run in survey.deleted]),
+            tuple(await _open(driver, restored.value.open_ledgers)),
+            unheard,
+            sum(survey.more for survey in surveys.values()),
+        )
+        if confirmation is not None and restored.value.confirmed_ms is None:
             if missing := [name for name in unheard if name not in without]:
                 raise UsageError(
                     "these bookies have not said what they have: start them, and look again; leave one out that does "
                     "not come back with --without",
                     bookies=", ".join(missing),
                 )
-            value = await tree.confirm(value, restored.version, SystemClock().wall_ms(), confirm_as)
-        return Reconciliation(
-            value,
-            tuple(_lacking(surveys)),
-            joined([run for survey in surveys.values() for run in survey.deleted]),
-            tuple(await _open(driver, value.open_ledgers)),
-            unheard,
-            sum(survey.more for survey in surveys.values()),
-        )
+            if confirmation.code != result.code:
+                raise UsageError(
+                    "this is not the code of what lacks now: look at the list again, and confirm with its code",
+                    code=confirmation.code,
+                )
+            confirmed = await tree.confirm(restored.value, restored.version, SystemClock().wall_ms(), confirmation.who)
+            return replace(result, restored=confirmed)
+        return result
 
 
 async def _bookies(driver: MetadataDriver) -> set[BookieId]:

@@ -226,32 +226,33 @@ def reconcile(
     without: Annotated[
         tuple[str, ...], Parameter(help="A bookie that has not said what it has, and will not. Repeatable.")
     ] = (),
-    yes: Annotated[
-        bool, Parameter(negative=(), help="Let bookies delete again. Without, it is only said what lacks.")
-    ] = False,
+    confirm: Annotated[
+        str | None,
+        Parameter(help="Let bookies delete again: the code that stands under the list of what lacks."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """After `tally cluster restore`: show which ledgers bookies have and the metadata lacks, and what went back.
 
-    No bookie deletes a ledger until you gave --yes. Exit code 3 until then.
+    No bookie deletes a ledger until you confirmed what is listed. Exit code 3 until then.
 
     Example: `tally cluster reconcile --uri sqlite:///srv/tally/metadata.db`
     """
     import asyncio
 
-    from tallystick.admin.reconcile import reconcile
+    from tallystick.admin.reconcile import Confirmation, reconcile
     from tallystick.cli import NOT_WELL, output
     from tallystick.cli.operators import operator
 
-    who = operator() if yes else None
-    result = asyncio.run(reconcile(service.resolve(), confirm_as=who, without=without))
+    confirmation = None if confirm is None else Confirmation(operator(), confirm)
+    result = asyncio.run(reconcile(service.resolve(), confirmation=confirmation, without=without))
     if result is None:
         output.details({"restored": False}, json=json)
         return 0
     output.details(_reconciliation(result, json=json), json=json)
     is_confirmed = result.restored.confirmed_ms is not None
     if not is_confirmed and not json:
-        print("bookies delete nothing: give --yes to let them")
+        print(f"bookies delete nothing: if you agree to what is listed, --confirm {result.code} lets them")
     return 0 if is_confirmed else NOT_WELL
 
 
@@ -284,6 +285,7 @@ def _reconciliation(result: Reconciliation, *, json: bool) -> dict[str, Any]:
         "cursors": [*restored.cursors],
         "applications": [*restored.applications],
         "unheard": [*result.unheard],
+        **({"code": result.code} if json else {}),
         "confirmed": None if confirmed_ms is None else f"{shown(confirmed_ms)} by {restored.confirmed_by}",
     }
 

@@ -16,7 +16,7 @@ import random
 import tempfile
 
 from tallystick.admin.backup import Restoration, backup, restore
-from tallystick.admin.reconcile import Reconciliation, reconcile
+from tallystick.admin.reconcile import Confirmation, Reconciliation, reconcile
 from tallystick.bookkeeper.bookie.collection_orders import Order, OrderFile
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
@@ -43,6 +43,8 @@ STOPPED_S = 6.0  # in which requests on their way arrive, and sessions end
 HELD_S = 8.0  # in which a bookie collects twice
 MENDED_S = 40.0  # in which older ensembles get what some of them have
 RECONCILED_S = 60.0  # in which each bookie says what it has
+OPERATOR = "operator"
+LOOKS = 5
 
 
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
@@ -209,11 +211,23 @@ class RestoreLife(RepairLife):
         if not self.what.operator:
             return
         self._judge.confirmed()
-        await reconcile(self._uri, confirm_as="operator")
+        await self._confirm(found)
         if self.what.operator == "gives up":
             await asyncio.sleep(HELD_S)
             self._judge.look_at_copies()
             await self._give_up()
+
+    async def _confirm(self, found: Reconciliation) -> None:
+        """Confirm what was shown; a bookie that came back since may have changed the list: look again then."""
+        for _ in range(LOOKS):
+            try:
+                await reconcile(self._uri, confirmation=Confirmation(OPERATOR, found.code))
+            except UsageError:
+                found = await self._reconciled()
+                self._judge.told_of(found)
+            else:
+                return
+        self._judge.fail("M4", "the list is another whenever it is confirmed")
 
     async def _give_up(self) -> None:
         """Tell every bookie to delete what is newer than the metadata."""
@@ -237,7 +251,7 @@ class RestoreLife(RepairLife):
             if not found.unheard:
                 return found
             with contextlib.suppress(UsageError):
-                await reconcile(self._uri, confirm_as="operator")
+                await reconcile(self._uri, confirmation=Confirmation(OPERATOR, found.code))
                 self._judge.fail("M4", f"{found.unheard} have not said what they have, and it is confirmed")
             if self._loop.time() > deadline:
                 self._judge.fail("M4", f"{found.unheard} do not say what they have")

@@ -16,7 +16,7 @@ from tallystick import sync
 from tallystick.admin import cluster, repair
 from tallystick.admin.backup import backup, restore
 from tallystick.admin.dev import DevCluster
-from tallystick.admin.reconcile import reconcile
+from tallystick.admin.reconcile import Confirmation, reconcile
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
@@ -61,7 +61,7 @@ def assert_nothing_goes_until_confirmed(uri: str, since: list[int]) -> None:
     assert found is not None and found.restored.epoch == 1 and found.restored.streams == (STREAM,)
     lacking = {ledger for run in found.lacking for ledger in range(run.first, run.last + 1)}
     assert set(since) <= lacking and all(run.is_kept for run in found.lacking)
-    confirmed = asyncio.run(reconcile(uri, confirm_as="op@host"))
+    confirmed = asyncio.run(reconcile(uri, confirmation=Confirmation("op@host", found.code)))
     assert confirmed is not None and confirmed.restored.confirmed_ms is not None
     assert asyncio.run(repair.cluster_status(uri)).is_well
 
