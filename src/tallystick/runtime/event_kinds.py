@@ -240,6 +240,8 @@ _SERVERS = {
             "security file not read": "A changed file of keys or users is no good: what was read before counts.",
             "settings change nothing here": "Keys of the settings that this server does not know, or need not.",
             "slaves let in by address": "`haAllowedAddresses` has slaves copy the log without a certificate.",
+            "slaves let in by any certificate": "Whoever has one of these authorities, a client too, may copy the log: "
+            "name the slaves' in `haAllowedNames`.",
             "request not signed": "`allowAnonymous`, or a white address, let it pass all the same. Told once a host.",
             "peer not let in": "A peer did not show who it is, or is not let in. Told once a reason and peer.",
             "request refused": "A request was answered with an error. Told once a kind and peer.",

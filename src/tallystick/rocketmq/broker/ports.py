@@ -64,6 +64,8 @@ class BrokerPorts:
         if settings.ha.allowed_addresses:
             addresses = ", ".join(map(str, settings.ha.allowed_addresses))
             self._outside.events.emit("slaves let in by address", addresses=addresses)
+        if settings.tls.trust is not None and not settings.ha.allowed_names:
+            self._outside.events.emit("slaves let in by any certificate", authorities=settings.tls.trust)
         asks = settings.access.authenticates and not settings.access.anonymous
         if not settings.is_loopback and not asks:
             reason = "bindAddress says so; whoever reaches the ports can read and write"

@@ -294,6 +294,14 @@ async def test_a_slave_without_tls_is_let_in_by_its_address_aloud(
         assert await is_closed(master, b"\0\0\1\0")  # that port is for slaves alone
 
 
+async def test_a_master_that_lets_any_certificate_follow_says_so(tmp_path: Path, authority: Authority) -> None:
+    async with benched(tmp_path) as bench:
+        for ha, times in ((HaSettings(allowed_names=("slave",)), 0), (HaSettings(), 1)):
+            await bench.broker(bench.settings(f"b{times}", ha=ha, tls=mutual(authority, "master")))
+            told = [event.fields for event in bench.told if event.kind == "slaves let in by any certificate"]
+            assert len(told) == times and all("authorities" in fields for fields in told)
+
+
 async def test_pages_of_metrics_are_served_by_tls(tmp_path: Path, authority: Authority) -> None:
     async with benched(tmp_path) as bench:
         settings = bench.settings(tls=server_tls(authority), http_enabled=True, http_port=0)
