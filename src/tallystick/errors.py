@@ -205,7 +205,7 @@ class NoSuchLedger(LedgerError):
 
 
 class LedgerExists(LedgerError):
-    """A ledger with this id exists."""
+    """A ledger with this id exists: choose another id, or give none."""
 
     code = -20
 

@@ -40,7 +40,7 @@ async def test_q3_metadata_is_stored_as_asked(cluster: SmallCluster) -> None:
     assert (stored.ensemble_size, stored.write_quorum, stored.ack_quorum) == (4, 3, 2)
     assert (stored.digest_type, stored.password, dict(stored.custom)) == (DigestType.HMAC, b"secret", custom)
     assert (stored.state, stored.last_entry, stored.length) == (LedgerState.OPEN, -1, 0)
-    with pytest.raises(LedgerExists):
+    with pytest.raises(LedgerExists, match="choose another id"):
         await client.create_ledger(ledger_id=77)
 
 
