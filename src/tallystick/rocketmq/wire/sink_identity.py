@@ -62,7 +62,8 @@ def identity_prefix(application: str, query: str, batch: int, partitions: int, p
 
 
 def identity_suffix(sequence: int, crc: int, brokers: str) -> str:
-    return f"{sequence} {crc:08x} {brokers}"
+    """Returns what each has of its own, of one size: records of one size are stored and read faster."""
+    return f"{sequence:010} {crc:08x} {brokers}"
 
 
 def identity_of(properties: bytes) -> SinkIdentity | None:
