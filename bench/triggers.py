@@ -49,6 +49,7 @@ from tallystick.rocketmq.wire.values import MessageQueue
 FOLDER, TOPIC = "bench/triggers/persistent", "wide"
 AT_ONCE = 100  # streams that are opened together
 SEEN_S = 0.3  # after which an idle owner has told of its last entry
+PATIENCE_S = 60.0
 # From there on each trigger has what is new: a query that begins at the latest has an empty first batch.
 FIRST = {"startingOffsets": "earliest"}
 PAYLOAD = b"x" * 100
@@ -156,6 +157,8 @@ async def _triggers(name: str, planner: Planner, add: Add, size: Size) -> Trigge
     await asyncio.sleep(SEEN_S)
     at = await asyncio.to_thread(planner.initial)
     at = await asyncio.to_thread(planner.latest, at, limits)
+    await add()
+    at = await asyncio.to_thread(_news, planner, at)  # from now on it is busy: each trigger looks at it
     gc.collect()
     gc.freeze()  # the owners are not in a planner process
 
@@ -179,6 +182,17 @@ async def _triggers(name: str, planner: Planner, add: Add, size: Size) -> Trigge
     gc.unfreeze()
     print(f"{name}: {statistics.median(results.idle_ms):.1f} ms idle", file=sys.stderr, flush=True)
     return results
+
+
+def _news(planner: Planner, at: Any) -> Any:
+    """A log that was quiet is looked at once in a round."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        end = planner.latest(at, TriggerLimits())
+        if planner.partitions(at, end):
+            return end
+        time.sleep(SEEN_S)
+    raise AssertionError("no trigger of a round saw the message")
 
 
 async def _timed(work: Callable[[], Any], wall_ms: list[float], cpu_ms: list[float]) -> Any:
