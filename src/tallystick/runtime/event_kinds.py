@@ -232,6 +232,7 @@ _SERVERS = {
             "connection refused": "More than the bound: one of the host with most is closed. Told once a while.",
             "disk full": "A write found no room: it waits or is refused until there is some.",
             "listening beyond this machine": "The server listens where others can reach it; `reason` has who comes in.",
+            "instance not made": "The machine made no process for one of several; it is tried again after a pause.",
             "instance starts again": "One of several ended; `exit_code` is its process's, or minus the signal.",
             "log lines left out": "There were so many more events of this kind in a minute than it has lines for.",
             "log lines lost": "Nobody read this server's lines in time; so many were left out.",

@@ -1,7 +1,7 @@
 """Several servers of one kind as one service: a process each, started, watched and stopped together.
 
 One whose disk fails leaves the others as they are: that is what they are several for. One that was killed, or lost its
-registration, is started again. The pages of all say who serves.
+registration, or of which the machine made no process, is started again. The pages of all say who serves.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0  # before one is started again
 LONG_S = 60.0  # who ran so long begins with the first pause
+CANNOT_START = 2  # as the exit code of one of which no process could be made
 REGISTRATION_LOST = 4  # the exit code of a server that may be let in again
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _STARTS, _SERVES, _WAITS, _ENDED = "starts", "serves", "waits", "ended"
@@ -127,14 +128,18 @@ class Instances:
     async def _keep(self, one: Instance) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._stopping.is_set():
-            began = self._clock.now()
-            code = await self._run(one)
+            began, was_made = self._clock.now(), True
+            try:
+                code = await self._run(one)
+            except OSError as error:  # the machine lacks memory or handles, or the command is being exchanged
+                code, was_made = CANNOT_START, False
+                self._events.emit("instance not made", instance=one.number, reason=error.strerror or str(error))
             if self._stopping.is_set():
                 one.exit_code = 0 if code == -signal.SIGTERM else code  # it had no handler yet
                 return
             one.exit_code, one.ready = code, ""
             one.seen.set()
-            if code >= 0 and code != REGISTRATION_LOST:
+            if was_made and code >= 0 and code != REGISTRATION_LOST:
                 self._leave(one, code)
                 return
             if self._clock.now() - began > LONG_S:

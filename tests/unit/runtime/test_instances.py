@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -151,6 +152,28 @@ async def test_a_service_of_which_nothing_starts_ends_with_its_code(group: Group
     with pytest.raises(TallyError) as caught:
         await group.start(ends(code), ends(code))
     assert caught.value.fields["exit_code"] == code
+
+
+async def test_one_of_which_no_process_can_be_made_leaves_the_others_and_is_tried_again(
+    group: Group, tmp_path: Path
+) -> None:
+    """A start waited for it for ever; where all served, they ended."""
+    command = tmp_path / "command"
+    async with asyncio.timeout(60):
+        service = await group.start([str(command)], serves(tmp_path))
+    assert service.ready == "ready number=2\nready instances=1 of=2"
+    command.write_text(f"#!/bin/sh\nexec {shlex.join(serves(tmp_path))}\n")
+    command.chmod(0o755)
+    await process_of(tmp_path, 1)
+    assert not service.failure.done()
+    assert group.told("instance not made")[0] == {"instance": 1, "reason": "No such file or directory"}
+
+
+async def test_where_no_process_can_be_made_there_is_no_service(group: Group, tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
+        with pytest.raises(TallyError) as caught:
+            await group.start([str(tmp_path / "command")])
+    assert caught.value.fields["exit_code"] == instances.CANNOT_START
 
 
 async def test_a_fault_while_they_stop_is_not_passed_over(group: Group, tmp_path: Path) -> None:
