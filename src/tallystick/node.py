@@ -136,7 +136,7 @@ def bookies_main(
         own, pages = bookie_instances(texts, instances, checked=tuple(KEYS.keys))
         return partial(_instances, _commands("bookie", config, overrides, own, rejoin=rejoin), pages), ()
 
-    return _main("bookie", load, out)
+    return _main("bookie", load, out, ends_start=True)
 
 
 def brokers_main(config: str | None, overrides: Mapping[str, str], instances: int, out: TextIO | None = None) -> int:
@@ -150,7 +150,7 @@ def brokers_main(config: str | None, overrides: Mapping[str, str], instances: in
         own, pages = broker_instances(SCHEMA.values(config, overrides), instances)
         return partial(_instances, _commands("broker", config, overrides, own), pages), ()
 
-    return _main("broker", load, out)
+    return _main("broker", load, out, ends_start=True)
 
 
 def _commands(
@@ -284,7 +284,10 @@ async def _name_server(settings: NameServerSettings, outside: Outside) -> Server
 # The process
 
 
-def _main(name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextIO | None) -> int:
+def _main(
+    name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextIO | None, *, ends_start: bool = False
+) -> int:
+    """``ends_start``: a signal ends a start that is under way: of several some serve by then, and some may never."""
     if instance := os.environ.get(INSTANCE):
         name += f".{instance}"  # the lines of several come to one standard error
     try:
@@ -300,14 +303,14 @@ def _main(name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextI
             log_listener(name)(Event("settings change nothing here", {"keys": ", ".join(ignored)}))
         keep_freed_memory()
         with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-            return runner.run(_serve(name, start, out or sys.stdout))
+            return runner.run(_serve(name, start, out or sys.stdout, ends_start=ends_start))
     except TallyError as error:
         return _explain(error)
     finally:
         log.close()
 
 
-async def _serve(name: str, start: Start, out: TextIO) -> int:
+async def _serve(name: str, start: Start, out: TextIO, *, ends_start: bool) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGTERM, signal.SIGINT]
@@ -317,19 +320,29 @@ async def _serve(name: str, start: Start, out: TextIO) -> int:
         loop.add_signal_handler(number, stopping.set)
     outside = this_machine(Events(log_listener(name)), open_files=open_files.raise_limit())
     collections = Collections(outside.clock)
-    gc.disable()  # what a start makes stays: looking for garbage in it again and again takes longer than some starts
+    stop_request, starting = loop.create_task(stopping.wait()), loop.create_task(_started(start, outside))
+    if ends_start:
+        await asyncio.wait((stop_request, starting), return_when=asyncio.FIRST_COMPLETED)
+        starting.cancel()
     try:
-        server = await start(outside)
-        collections.start()
-    finally:
-        gc.enable()
+        server = await starting
+    except asyncio.CancelledError:
+        return 0
+    collections.start()
     _tell_ready(server.ready, out)
-    stop_request = loop.create_task(stopping.wait())
     await asyncio.wait((stop_request, server.failure), return_when=asyncio.FIRST_COMPLETED)
     stop_request.cancel()
     collections.close()
     await server.stop()
     return _explain(server.failure.result()) if server.failure.done() else 0
+
+
+async def _started(start: Start, outside: Outside) -> Server:
+    gc.disable()  # what a start makes stays: looking for garbage in it again and again takes longer than some starts
+    try:
+        return await start(outside)
+    finally:
+        gc.enable()
 
 
 def _tell_ready(line: str, out: TextIO) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -19,6 +20,7 @@ import pytest
 
 from support.bookies import KEY, SpyDisk, adds, codes, read
 from support.brokers import send_command
+from support.waiting import until
 from tallystick import node
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.codes import Code
@@ -35,6 +37,22 @@ RUN = (
     "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); from tallystick import node; "
     "sys.exit(getattr(node, sys.argv[1])(sys.argv[2], {}))"
 )
+
+SEVERAL = """
+import asyncio, sys
+from tallystick import node
+SERVES = '''
+import pathlib, signal, sys
+file = pathlib.Path(sys.argv[1])
+signal.signal(signal.SIGTERM, lambda *_: (file.write_text("stopped"), sys.exit(0)))
+print("ready", flush=True)
+file.write_text("ready")
+signal.pause()
+'''
+commands = [[sys.executable, "-c", code, sys.argv[1]] for code in (SERVES, "import signal; signal.pause()")]
+start = lambda outside: node._instances(commands, None, outside)
+sys.exit(node._main("bookie", lambda: (start, ()), None, ends_start=True))
+"""
 
 
 @pytest.fixture
@@ -285,6 +303,22 @@ def several(*words: str) -> tuple[list[str], int, str]:
         process.terminate()
         _, errors = process.communicate(timeout=60)
     return [line.split(" address=")[0].strip() for line in lines], process.returncode, errors
+
+
+async def test_several_stop_while_one_of_them_does_not_come_to_its_start(tmp_path: Path) -> None:
+    """Those that served went on until the last one was ready."""
+    serving = tmp_path / "serving"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SEVERAL, str(serving))
+    try:
+        await until(serving.exists)
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            assert await process.wait() == 0
+        assert serving.read_text() == "stopped"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def test_several_bookies_are_started_and_stopped_as_one(config: str, tmp_path: Path) -> None:
