@@ -18,6 +18,7 @@ from tallystick.errors import TallyError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.access import AuthenticationInfo
 from tallystick.rocketmq.wire.values import RequestCode
+from tallystick.runtime.tasks import together
 
 PAGE = "/authentication"
 ASK_S = 5.0
@@ -36,10 +37,10 @@ class BookieAuthentication:
 
 
 async def authentication(driver: MetadataDriver) -> list[BookieAuthentication]:
-    """Ask all registered bookies. Raises MetadataError."""
+    """Ask all registered bookies, some at once. Raises MetadataError."""
     bookies = await driver.bookies()
     infos = {**bookies.read_only, **bookies.writable}
-    return list(await asyncio.gather(*(_of(bookie, infos[bookie]) for bookie in sorted(infos))))
+    return await together(_of(bookie, infos[bookie]) for bookie in sorted(infos))
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class BrokerAuthentication:
 
 
 async def broker_authentication(operator: Operator) -> list[BrokerAuthentication]:
-    """Ask all registered brokers. Raises as ``Operator.ask_name_server``."""
-    return list(await asyncio.gather(*(_of_broker(operator, each) for each in await list_processes(operator))))
+    """Ask all registered brokers, some at once. Raises as ``Operator.ask_name_server``."""
+    return await together(_of_broker(operator, each) for each in await list_processes(operator))
 
 
 async def _of_broker(operator: Operator, process: BrokerProcess) -> BrokerAuthentication:
@@ -85,12 +86,19 @@ async def _rows(host: str, port: int) -> list[dict[str, Any]]:
     try:
         writer.write(f"GET {PAGE} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
-        if head.split(b" ", 2)[1] != b"200":
+        if head.split(b" ", 2)[1:2] != [b"200"]:
             raise ValueError("its page says nothing of who came: only one on loopback does")
-        rows = json.loads(await reader.read(MAX_PAGE_BYTES))
+        body = bytearray()
+        while part := await reader.read(MAX_PAGE_BYTES + 1 - len(body)):
+            body += part
+        if len(body) > MAX_PAGE_BYTES:
+            raise ValueError("its page is longer than any that says who came")
+        rows = json.loads(body)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError("its page is not of this form")
         return rows
+    except RecursionError:
+        raise ValueError("its page is not of this form") from None
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         raise ValueError("its page ended too soon") from error
     finally:
