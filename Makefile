@@ -15,7 +15,7 @@ HA_CORES := $(addprefix $(UNIT)/rocketmq/ha/test_,acks.py admission.py feed.py f
 CLIENT_CORES := $(addprefix $(UNIT)/rocketmq/client/test_,delivery.py sending.py)
 QUICK := $(LEDGER_CORES) $(BOOKIE_CORES) $(BROKER_CORES) $(HA_CORES) $(CLIENT_CORES) $(UNIT)/rocketmq/nameserver/test_routes.py $(UNIT)/codec $(UNIT)/bookkeeper/wire $(UNIT)/rocketmq/wire tests/wire
 
-.PHONY: setup check quick test test-full sim fuzz bench wheels demo clean
+.PHONY: setup check quick test test-full sim fuzz bench bench-others wheels demo clean
 
 setup: $(VENV)/.ready
 
@@ -54,13 +54,19 @@ sim: setup ## a minute of the deterministic simulator: whole clusters, storage o
 fuzz: setup ## a minute of bytes that strangers might send, guided by the code they reach (FUZZ_SECONDS=60 for each decoder)
 	$(PY) tools/fuzz.py $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))
 
-bench: setup ## ours and the original in turn; JSON in out/
+bench: setup ## all that has a goal, in half an hour: ours with either codec and the original in turn; JSON in out/, a table at the end
+	@mkdir -p out
+	-$(PY) bench/ledger.py --json out/ledger.json
+	-$(PY) bench/broker.py --json out/broker.json
+	-$(PY) bench/starts.py --json out/starts.json
+	-$(PY) bench/spark.py --quick --json out/spark.json
+	-TALLY_CODEC=python $(PY) bench/spark.py --quick --json out/spark-python.json
+	$(PY) bench/summary.py $(if $(KEEP),--keep)
+
+bench-others: setup ## what has no goal beside an original: half an hour
 	@mkdir -p out
 	$(PY) bench/codec.py --json out/codec.json
-	$(PY) bench/ledger.py --json out/ledger.json
-	$(PY) bench/broker.py --json out/broker.json
 	$(PY) bench/restart.py --json out/restart.json
-	$(PY) bench/spark.py --json out/spark.json
 	$(PY) bench/sinks.py --json out/sinks.json
 	$(PY) bench/triggers.py --json out/triggers.json
 	$(PY) bench/micro_batches.py --json out/micro_batches.json

@@ -4,12 +4,13 @@
 
 All pairs of master and slave are up all the time and take turns (ours, original, ours …) on the same disk;
 docs/benchmarks.md has the method. The figure to compare is CPU per message, of master, slave and client each. Needs
-Java and Maven. Ends within its time: eight and a half minutes, or one with --quick.
+Java and Maven. Ends within its time: eleven minutes, or three with --quick.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -19,15 +20,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the
 
 import command
 from beside import Bench, beside_original
-from broker_plan import BATCHES, CATCH_UP, FULL, PULLS, QUICK, SENDS, SIZE, Load, Plan
+from broker_plan import CATCH_UPS, CONNECTIONS, FULL, PULLS, PUSH, QUICK, SENDS, SIZE, Load, Plan, title
 from broker_report import markdown
-from broker_sides import ASYNC, SYNC, THEIRS, Field, Pair, Side, name_of
+from broker_sides import ASYNC, PUSHED, SYNC, THEIRS, Field, Pair, Side, name_of
 from machine import Meter
-from report import OURS
+from report import OURS, PYTHON
+from sends import send_over_connections
 
 from support.java import ROCKETMQ, missing
 
-MAIN = (OURS, THEIRS)
+MAIN = (OURS, PYTHON, THEIRS)
 
 
 class BrokerBench(Bench):
@@ -38,24 +40,33 @@ class BrokerBench(Bench):
         self.field, self.plan = field, plan
 
     async def run(self) -> None:
-        names: Sequence[str] = tuple(self.field.sides) if self.plan.mixes else MAIN
+        main = [name for name in MAIN if name in self.field.sides]
+        mixed = [name for name in self.field.sides if name not in main] if self.plan.mixes else []
         for name, side in self.field.sides.items():
             await self.attempt(name, "warming", self._warm(side))
         for mode in (ASYNC, SYNC):
             for load in SENDS:
-                await self._rounds(_title(load, mode), names, partial(self._send_round, mode, load))
-        await self._rounds(CATCH_UP, MAIN, self._catch_up)
-        for title, role in PULLS.items():
+                await self._rounds(title(load, mode), main, partial(self._send_round, mode, load), mixed)
+        for load in CATCH_UPS:
+            await self._rounds(load.name, main, partial(self._catch_up, load))
+        for load in CONNECTIONS:
+            await self._rounds(load.name, main, partial(self._connections_round, load))
+        for what, role in PULLS.items():
             # Our client has no way to ask for a slave that has a master: the same client for both then.
-            able = names if role == "master" else [n for n, s in self.field.sides.items() if s.client.kind == "java"]
-            await self._rounds(title, able, partial(self._pull_round, title, role))
+            able = main if role == "master" else [n for n, s in self.field.sides.items() if s.client.kind == "java"]
+            await self._rounds(what, able, partial(self._pull_round, what, role))
+        await self.each(f"filling: {PUSH.name}", main, self._fill_pushed)
+        await self._rounds(PUSH.name, main, self._push_round)
 
-    async def _rounds(self, title: str, names: Sequence[str], work: Callable[[str], Awaitable[None]]) -> None:
-        for _ in range(self.plan.rounds):
-            await self.each(title, names, work)
+    async def _rounds(
+        self, what: str, names: Sequence[str], work: Callable[[str], Awaitable[None]], once: Sequence[str] = ()
+    ) -> None:
+        """``once``: sides that only stand beside the comparison, for which one round is enough."""
+        for number in range(self.plan.rounds):
+            await self.each(what, names if number else [*names, *once], work)
 
     async def _warm(self, side: Side) -> None:
-        seconds = self.plan.warm_ours if side.name == OURS else self.plan.warm_java
+        seconds = self.plan.warm_ours if side.name in (OURS, PYTHON) else self.plan.warm_java
         for mode in (ASYNC, SYNC):
             for load in SENDS[1:]:
                 await self._send(side, mode, load, seconds=seconds / 2)
@@ -66,7 +77,7 @@ class BrokerBench(Bench):
             "load-sends",
             ns=side.pairs[mode].house.ns,
             topic=name_of(mode),
-            size=SIZE,
+            size=load.size,
             how=load.how,
             window=load.window,
             batch=load.batch,
@@ -83,9 +94,39 @@ class BrokerBench(Bench):
         # What master and slave have still to do counts.
         await pair.caught_up(topic, await pair.grown(topic, before + int(outcome["count"])))
         meter.stop()
-        self.record(_title(load, mode), name, meter, outcome, _roles(side, pair))
+        self.record(title(load, mode), name, meter, outcome, _roles(side, pair))
 
-    async def _pull_round(self, title: str, role: str, name: str) -> None:
+    async def _connections_round(self, load: Load, name: str) -> None:
+        """The same client for all brokers: the one in this process."""
+        pair, topic = self.field.sides[name].pairs[ASYNC], name_of(ASYNC)
+        before = sum(await pair.ends(pair.master, topic))
+        roles = {**{role: [broker.pid] for role, broker in pair.brokers.items()}, "client": [os.getpid()]}
+        meter = Meter(pid for pids in roles.values() for pid in pids)
+        outcome = await send_over_connections(pair.master.address, topic, bytes(load.size), load.window, self.plan.send)
+        await pair.caught_up(topic, await pair.grown(topic, before + int(outcome["count"])))
+        meter.stop()
+        self.record(load.name, name, meter, outcome, roles)
+
+    async def _fill_pushed(self, name: str) -> None:
+        side, most = self.field.sides[name], self.plan.push_messages
+        await side.client.ask(
+            "load-sends", ns=side.pairs[ASYNC].house.ns, topic=PUSHED, size=PUSH.size, how="batch", window=1, batch=100,
+            seconds=30, most=most,
+        )  # fmt: skip
+
+    async def _push_round(self, name: str) -> None:
+        """Each consumer is a group of its own, new in each round, and gets the whole topic."""
+        side = self.field.sides[name]
+        pair = side.pairs[ASYNC]
+        count = sum(await pair.ends(pair.master, PUSHED))
+        meter = _meter(side, pair)
+        outcome = await side.client.ask(
+            "load-push", ns=pair.house.ns, topic=PUSHED, consumers=PUSH.window, count=count, seconds=50
+        )
+        meter.stop()
+        self.record(PUSH.name, name, meter, outcome, _roles(side, pair))
+
+    async def _pull_round(self, what: str, role: str, name: str) -> None:
         """The whole topic again and again."""
         side = self.field.sides[name]
         pair = side.pairs[ASYNC]
@@ -96,9 +137,9 @@ class BrokerBench(Bench):
         meter.stop()
         if meter.cpu[pair.brokers[role].pid] < sum(meter.cpu[broker.pid] for broker in pair.brokers.values()) / 2:
             raise RuntimeError(f"another broker than the {role} did the work")
-        self.record(title, name, meter, outcome, _roles(side, pair))
+        self.record(what, name, meter, outcome, _roles(side, pair))
 
-    async def _catch_up(self, name: str) -> None:
+    async def _catch_up(self, load: Load, name: str) -> None:
         """A slave sleeps while its master takes messages: timed from when it wakes.
 
         It is not started anew: a process that has just begun cannot be compared with one that is warm. What it lacks is
@@ -111,18 +152,15 @@ class BrokerBench(Bench):
         await pair.caught_up(topic, before)
         pair.slave.pause()
         try:
-            outcome = await self._send(side, ASYNC, BATCHES, seconds=10, most=self.plan.catch_up_messages)
+            most = self.plan.catch_up_messages * SIZE // max(SIZE, load.size)
+            outcome = await self._send(side, ASYNC, load, seconds=10, most=most)
             ends = await pair.grown(topic, sum(before) + int(outcome["count"]))
             meter = _meter(side, pair)
         finally:
             pair.slave.resume()
         outcome = {"count": outcome["count"], "seconds": str(await pair.caught_up(topic, ends))}
         meter.stop()
-        self.record(CATCH_UP, name, meter, outcome, _roles(side, pair))
-
-
-def _title(load: Load, mode: str) -> str:
-    return f"{load.name}, {mode} replication"
+        self.record(load.name, name, meter, outcome, _roles(side, pair))
 
 
 def _roles(side: Side, pair: Pair) -> dict[str, list[int]]:
@@ -138,7 +176,7 @@ async def measure(plan: Plan) -> command.Results:
     return await beside_original(
         ROCKETMQ,
         plan,
-        lambda java, folder: Field(java, folder, mix=plan.mixes),
+        lambda java, folder: Field(java, folder, python=plan.python, mix=plan.mixes),
         lambda field, start: BrokerBench(field, plan, start),
     )
 
@@ -146,7 +184,7 @@ async def measure(plan: Plan) -> command.Results:
 def main() -> int:
     return command.run(
         __doc__,
-        "one short round of each, fewer sides: within a minute",
+        "one short round of each, fewer sides: within three minutes",
         lambda quick: asyncio.run(measure(QUICK if quick else FULL)),
         markdown,
         missing=missing(),

@@ -9,12 +9,16 @@ SIZE = 1024
 
 @dataclass(frozen=True)
 class Load:
-    """One kind of sending: ``window`` messages, callers or batches of ``batch`` without answer."""
+    """One kind of sending: ``window`` messages, callers, connections or batches of ``batch`` without answer.
+
+    ``size``: bytes of a message.
+    """
 
     name: str
     how: str
     window: int
     batch: int = 1
+    size: int = SIZE
 
 
 BATCHES = Load("send 1 KB in batches of 100, 4 in flight", "batch", 4, 100)
@@ -24,7 +28,16 @@ SENDS = (
     BATCHES,
 )
 PULLS = {"pull 1 KB from the master": "master", "pull 1 KB from the slave": "slave"}
-CATCH_UP = "catch-up of a slave, queues built"
+CATCH_UPS = tuple(
+    Load(f"catch-up of a slave, messages of {name}", "batch", 4, 100, size)
+    for name, size in (("100 B", 100), ("1 KB", 1024), ("4 KB", 4096))
+)
+CONSUMERS = 100
+PUSH = Load(f"consume 1 KB by push, {CONSUMERS} consumers", "push", CONSUMERS)
+CONNECTIONS = tuple(
+    Load(f"send 1 KB over {count:,} connections, one in flight each", "connections", count)
+    for count in (1, 16, 100, 1000)
+)
 
 
 @dataclass(frozen=True)
@@ -38,23 +51,27 @@ class Plan:
     pull: float
     warm_java: float  # of each load: a JVM's first half minute costs up to twice the CPU
     warm_ours: float
-    catch_up_messages: int
+    catch_up_messages: int  # fewer of large ones
+    push_messages: int  # that each consumer gets
+    python: bool  # our brokers and client with the codec in Python as a side, where the compiled one is installed
     mixes: bool  # each client on the other's brokers too, for all loads
 
 
 FULL = Plan(
-    limit=510,
+    limit=640,
     reserve=15,
     rounds=3,
-    send=3.0,
-    pull=3.0,
+    send=2.0,
+    pull=2.5,
     warm_java=9.0,
     warm_ours=2.0,
-    catch_up_messages=400_000,
+    catch_up_messages=200_000,
+    push_messages=4000,
+    python=True,
     mixes=True,
 )
 QUICK = Plan(
-    limit=90,
+    limit=420,
     reserve=5,
     rounds=1,
     send=1.0,
@@ -62,5 +79,12 @@ QUICK = Plan(
     warm_java=1.5,
     warm_ours=0.5,
     catch_up_messages=60_000,
+    push_messages=500,
+    python=True,
     mixes=False,
 )
+
+
+def title(load: Load, mode: str) -> str:
+    """The name of sends to a pair that replicates in this mode."""
+    return f"{load.name}, {mode} replication"

@@ -10,17 +10,19 @@ from pathlib import Path
 
 from field import BIG_HEAP, Peers
 from machine import anonymous_mb
-from report import OURS
+from report import OURS, PYTHON
 
 from support.broker_peers import TOPICS, Broker, NameServer, original_clients, our_clients
 from support.houses import House
 from support.java import Java
 from support.peers import Driver
 from support.waiting import until
+from tallystick.codec import implementation
 
 THEIRS = "original"
 THEIR_CLIENT, OUR_CLIENT = "original client, our brokers", "our client, original brokers"
 ASYNC, SYNC = "async", "sync"
+PUSHED = "bench-push"  # the topic of those that consume by push, on the pairs that replicate asynchronously
 QUEUES = 8
 
 MIB = 1 << 20
@@ -82,9 +84,9 @@ class Side:
 class Field(Peers):
     """Everything that runs at once: two pairs a kind, a name server a pair, a process of clients a kind."""
 
-    def __init__(self, java: Java, folder: Path, *, mix: bool) -> None:
+    def __init__(self, java: Java, folder: Path, *, python: bool, mix: bool) -> None:
         super().__init__(java, folder)
-        self._mix = mix
+        self._python, self._mix = python and implementation.in_use() != "python", mix
         self.sides: dict[str, Side] = {}
 
     async def start(self) -> None:
@@ -98,31 +100,38 @@ class Field(Peers):
             THEIRS: Side(THEIRS, theirs, their_pairs),
             THEIR_CLIENT: Side(THEIR_CLIENT, theirs, our_pairs),
         }
+        if self._python:
+            pure = await our_clients(self.folder, codec="python")
+            self.peers.append(pure)
+            self.sides[PYTHON] = Side(PYTHON, pure, await self._pairs(PYTHON, None, clients, codec="python"))
         if self._mix:
             self.sides[OUR_CLIENT] = Side(OUR_CLIENT, ours, their_pairs)
 
-    async def _pairs(self, name: str, java: Java | None, clients: dict[str, Driver]) -> dict[str, Pair]:
+    async def _pairs(
+        self, name: str, java: Java | None, clients: dict[str, Driver], codec: str = ""
+    ) -> dict[str, Pair]:
         """A pair a mode. All masters first: an original registers ten seconds after its start."""
-        masters = {mode: await self._master(name, java, mode, clients) for mode in ROLES}
-        return {mode: await self._pair(name, java, mode, *masters[mode]) for mode in ROLES}
+        masters = {mode: await self._master(name, java, mode, clients, codec) for mode in ROLES}
+        return {mode: await self._pair(name, java, mode, *masters[mode], codec) for mode in ROLES}
 
     async def _master(
-        self, name: str, java: Java | None, mode: str, clients: dict[str, Driver]
+        self, name: str, java: Java | None, mode: str, clients: dict[str, Driver], codec: str
     ) -> tuple[House, Broker]:
         """Under a name server of its own: a producer chooses among all masters that have the topic."""
         kind = "java" if java else "tally"
         server = NameServer(kind, self.folder, java)
         self.peers.append(server)
         await server.start()
-        master = Broker(kind, self.folder, java, server.address, settings_of(mode), flags=BIG_HEAP)
+        master = Broker(kind, self.folder, java, server.address, settings_of(mode), flags=BIG_HEAP, codec=codec)
         await self._start(name, master)
         return House(server, clients), master
 
-    async def _pair(self, name: str, java: Java | None, mode: str, house: House, master: Broker) -> Pair:
+    async def _pair(self, name: str, java: Java | None, mode: str, house: House, master: Broker, codec: str) -> Pair:
         await house.name_server.knows(master)
-        await house.make_topic(name_of(mode), QUEUES)
+        for topic in (PUSHED, name_of(mode)) if mode == ASYNC else (name_of(mode),):
+            await house.make_topic(topic, QUEUES)
         settings = {**settings_of(mode), "brokerRole": "SLAVE", "brokerId": 1}
-        slave = Broker(master.kind, self.folder, java, house.ns, settings, flags=BIG_HEAP)
+        slave = Broker(master.kind, self.folder, java, house.ns, settings, flags=BIG_HEAP, codec=codec)
         if java:
             await until(lambda: name_of(mode) in master.table(TOPICS).get("topicConfigTable", {}))
         slave.take_tables(master)
@@ -138,7 +147,8 @@ class Field(Peers):
         """Without mapped files, which are the disk's and grow with it."""
         return {
             name: {role: anonymous_mb(broker.pid) for role, broker in self.sides[name].pairs[ASYNC].brokers.items()}
-            for name in (OURS, THEIRS)
+            for name in (OURS, PYTHON, THEIRS)
+            if name in self.sides
         }
 
 

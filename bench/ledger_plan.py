@@ -9,12 +9,13 @@ TAIL_ENTRIES = 1000
 
 @dataclass(frozen=True)
 class Load:
-    """One kind of round. ``size``: payload bytes; ``window``: requests in flight."""
+    """One kind of round. ``size``: payload bytes; ``window``: requests in flight; ``verb``: what a reader is asked."""
 
     name: str
     size: int
     quorums: tuple[int, int, int] = (3, 3, 2)
     window: int = 1000
+    verb: str = "load-reads"
 
 
 ADDS = (
@@ -24,8 +25,13 @@ ADDS = (
     Load("add 1 KB, 3/2/2", 1024, (3, 2, 2)),
 )
 LATENCY = Load("add 1 KB, 3/3/2, one in flight", 1024, window=1)
+STEADY_RATE = 2000
+STEADY = Load("add 1 KB, 3/3/2, a steady 2,000/s", 1024)
 # A striped ledger cannot be read in batches: each entry is a request of its own.
 READS = (Load("read 1 KB, 3/3/2", 1024, window=4), Load("read 1 KB, 3/2/2", 1024, (3, 2, 2), window=2))
+RANDOM = Load("read 1 KB, 3/3/2, single random entries", 1024, window=64, verb="load-random")
+READERS = Load("read 1 KB, 3/3/2, 64 readers of 64 ledgers", 1024, window=64, verb="load-readers")
+AFTER_WRITE = Load("read 1 KB, 3/3/2, right after the write", 1024, window=4)
 RECOVERY = Load(f"recover {TAIL_ENTRIES} unconfirmed, 1 KB, 3/3/2", 1024)
 
 
@@ -48,6 +54,7 @@ class Plan:
     add: float
     read: float
     read_entries: int
+    reader_entries: int  # of each of many ledgers
     fill: float  # writing those entries, at most
     latency: float
     recoveries: int
@@ -55,16 +62,18 @@ class Plan:
     warm_java: float  # at each payload size: a JVM's first ten seconds cost up to twice the CPU
     warm_ours: float
     default: bool  # the original with its default settings as a third side
+    python: bool  # our cluster and client with the codec in Python as a side, where the compiled one is installed
     mixes: bool  # our client on the original's bookies, and the reverse
 
 
 FULL = Plan(
-    limit=360,
+    limit=520,
     reserve=25,
     rounds=3,
     add=2.2,
     read=1.5,
     read_entries=100_000,
+    reader_entries=2000,
     fill=8.0,
     latency=1.5,
     recoveries=5,
@@ -72,15 +81,17 @@ FULL = Plan(
     warm_java=9.0,
     warm_ours=2.0,
     default=True,
+    python=True,
     mixes=True,
 )
 QUICK = Plan(
-    limit=110,
+    limit=420,
     reserve=18,
     rounds=2,
     add=1.0,
     read=1.0,
     read_entries=50_000,
+    reader_entries=500,
     fill=4.0,
     latency=1.0,
     recoveries=2,
@@ -88,5 +99,6 @@ QUICK = Plan(
     warm_java=4.0,
     warm_ours=1.0,
     default=False,
+    python=True,
     mixes=False,
 )

@@ -1,4 +1,4 @@
-"""Who is measured: our cluster and client, the original's at its best and at its defaults, and the two mixed pairs."""
+"""Who is measured: our cluster and client with either codec, the original's at its best and by default, mixed pairs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 from field import BIG_HEAP, Peers
 from machine import resident_mb
-from report import OURS
+from report import OURS, PYTHON
 
 from support.java import Java
 from support.peers import Bookie, Driver, ZooKeeper
+from tallystick.codec import implementation
 
 BATCHES, VERSION_3 = "tallystick, in batches", "tallystick, version 3"
 BEST, DEFAULT = "original, best", "original, default"
@@ -53,9 +54,10 @@ class Side:
 class Field(Peers):
     """Everything that runs at once: one ZooKeeper, a cluster of three bookies a kind, a client a side."""
 
-    def __init__(self, java: Java, folder: Path, *, default: bool, mixes: bool) -> None:
+    def __init__(self, java: Java, folder: Path, *, default: bool, python: bool, mixes: bool) -> None:
         super().__init__(java, folder)
         self._default, self._mixes = default, mixes
+        self._python = python and implementation.in_use() != "python"
         self.sides: dict[str, Side] = {}
 
     async def start(self) -> None:
@@ -69,6 +71,10 @@ class Field(Peers):
         self.sides[BATCHES] = replace(self.sides[OURS], name=BATCHES, batch_adds=True)
         self._side(VERSION_3, await Driver.ours(ours_uri, self.folder, wire="v3"), ours, batch_reads=False)
         self._side(BEST, await self._client(best_uri, BEST_CLIENT, BIG_HEAP), best)
+        if self._python:
+            uri = await service.cluster("python")
+            bookies = await self._bookies(PYTHON, [Bookie.ours(uri, self.folder, codec="python") for _ in range(3)])
+            self._side(PYTHON, await Driver.ours(uri, self.folder, codec="python"), bookies)
         if self._default:
             uri = await service.cluster("default")
             bookies = await self._bookies(DEFAULT, [self._original(uri, DEFAULT_BOOKIE, ()) for _ in range(3)])

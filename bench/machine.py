@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tallystick.codec import implementation
+
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -82,4 +84,10 @@ def describe(folder: Path) -> dict[str, Any]:
         for size in (4096, 65536)
         for kind in ("growing", "rewritten")
     }
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), **syncs}
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "codec": implementation.in_use(),
+        **syncs,
+    }

@@ -12,6 +12,7 @@ from turns import Failure
 
 QUIET_CORES = 0.3  # a round in which others used more counts as disturbed
 OURS = "tallystick"
+PYTHON = "tallystick, pure Python"  # with the codec in Python where a compiled one is installed
 
 
 @dataclass(frozen=True)

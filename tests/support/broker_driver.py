@@ -198,6 +198,24 @@ class BrokerDriver:
                         break
         return {"count": count, "bytes": size, "seconds": time.perf_counter() - started}
 
+    async def load_push(self, given: Arguments) -> Answer:
+        """Consumers, each a group of its own that begins here, get ``count`` messages of a topic each."""
+        client, count, received = await self._client(given), int(given["count"]), 0
+        started = time.perf_counter()
+
+        async def consume(number: int) -> None:
+            nonlocal received
+            left = count
+            async with client.consumer(f"pushed_{time.monotonic_ns()}_{number}", given["topic"], start="first") as each:
+                async for _ in each:
+                    received, left = received + 1, left - 1
+                    if not left:
+                        return
+
+        async with asyncio.timeout(float(given["seconds"])):
+            await asyncio.gather(*(consume(number) for number in range(int(given["consumers"]))))
+        return {"count": received, "seconds": time.perf_counter() - started}
+
     async def forget(self, given: Arguments) -> Answer:
         client = self._clients.pop(given["ns"], None)
         if client is not None:
@@ -211,6 +229,7 @@ class BrokerDriver:
             "give-back": self.give_back,
             "load-sends": self.load_sends,
             "load-pulls": self.load_pulls,
+            "load-push": self.load_push,
         }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from support.java import SMALL, Java
-from support.peers import Driver, Server, tally
+from support.peers import Driver, Server, tally, with_codec
 from support.ports import free_port
 from support.waiting import until
 from tallystick.errors import RemoteProtocolError
@@ -173,6 +173,7 @@ class Broker(Server):
         *,
         flags: tuple[str, ...] = SMALL,
         store: Path | None = None,
+        codec: str = "",
     ) -> None:
         self.kind, self.ports = kind, free_ports()
         home = folder / f"{kind}-broker-{self.ports.broker}"
@@ -182,7 +183,7 @@ class Broker(Server):
             command = java.command("BrokerPeer", str(file), flags=java_flags(home, flags))
             settings = {**JAVA_KEYS, **settings}
         else:
-            command = tally("broker", "run", "--config", str(file))
+            command = with_codec(tally("broker", "run", "--config", str(file)), codec)
         super().__init__(command, home, "broker")
         home.mkdir(parents=True)
         file.write_text(broker_configuration(self.store, self.ports, name_server, settings))
@@ -254,5 +255,5 @@ async def original_clients(java: Java, folder: Path, *, flags: tuple[str, ...] =
     return await Driver.original(java, "", folder, {}, flags=java_flags(folder, flags))
 
 
-async def our_clients(folder: Path) -> Driver:
-    return await Driver.ours("", folder, program="broker_driver.py")
+async def our_clients(folder: Path, *, codec: str = "") -> Driver:
+    return await Driver.ours("", folder, program="broker_driver.py", codec=codec)

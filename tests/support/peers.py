@@ -35,6 +35,11 @@ def tally(*words: str) -> list[str]:
     return [*leash, sys.executable, "-m", "tallystick", *words]
 
 
+def with_codec(command: list[str], codec: str) -> list[str]:
+    """A command of ours with the codec that it is to use, ``python`` or ``compiled``; "": as it is installed."""
+    return ["env", f"TALLY_CODEC={codec}", *command] if codec else command
+
+
 def _stands_still(process_id: int) -> bool:
     try:
         threads = [path.read_text() for path in Path(f"/proc/{process_id}/task").glob("*/stat")]
@@ -153,9 +158,16 @@ class Driver(Peer):
 
     @classmethod
     async def ours(
-        cls, uri: str, folder: Path, *, program: str = "tally_driver.py", name: str = "tally", wire: str = ""
+        cls,
+        uri: str,
+        folder: Path,
+        *,
+        program: str = "tally_driver.py",
+        name: str = "tally",
+        wire: str = "",
+        codec: str = "",
     ) -> Driver:
-        command = [sys.executable, str(Path(__file__).with_name(program)), uri]
+        command = with_codec([sys.executable, str(Path(__file__).with_name(program)), uri], codec)
         return await cls._start("tally", [*command, wire] if wire else command, folder, name)
 
     @classmethod
@@ -275,11 +287,19 @@ class Bookie(Server):
         )._configured(bookie_configuration(uri, port, home, settings))
 
     @classmethod
-    def ours(cls, uri: str, folder: Path, *, id: str = "", settings: Mapping[str, object] | None = None) -> Bookie:
+    def ours(
+        cls,
+        uri: str,
+        folder: Path,
+        *,
+        id: str = "",
+        settings: Mapping[str, object] | None = None,
+        codec: str = "",
+    ) -> Bookie:
         """As ``original``; with an id of its own if one is given, else named by its address as the original is."""
         port = free_port()
         home = folder / f"tally-{port}"
-        command = tally("bookie", "run", "--config", str(home / "bookie.conf"))
+        command = with_codec(tally("bookie", "run", "--config", str(home / "bookie.conf")), codec)
         if id:
             command += ["--set", f"bookieId={id}"]
         return cls("tally", command, home, port, id or f"127.0.0.1:{port}")._configured(

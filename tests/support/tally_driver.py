@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from support.content import content, payload
 from support.lines import Answer, Arguments, Verbs, serve
+from support.tally_loads import TallyLoads
 from support.tally_modes import TallyModes
 
 PAYLOADS = 64
@@ -161,13 +162,14 @@ class TallyDriver:
         }
 
     async def load_reads(self, given: Arguments) -> Answer:
-        """Read a closed ledger from its start, again and again; digests are checked, payloads stay in Arrow buffers."""
+        """Read a closed ledger from its start, once or again and again; digests are checked, payloads stay in Arrow
+        buffers."""
         ledger = int(given["ledger"])
         reader = self.readers.get(ledger) or await self.client.open_ledger(ledger)
         self.readers[ledger] = reader
         entries, size, started = 0, 0, time.perf_counter()
-        end = started + float(given["seconds"])
-        while time.perf_counter() < end:
+        end, once = started + float(given["seconds"]), given.get("once") == "yes"
+        while time.perf_counter() < end and not (once and entries):
             async with contextlib.aclosing(reader.read_arrow(0, reader.last_entry)) as batches:
                 async for batch in batches:
                     entries, size = entries + batch.num_rows, size + batch.nbytes
@@ -186,7 +188,7 @@ class TallyDriver:
 async def main(uri: str, wire: str = "auto") -> None:
     async with tallystick.connect(uri, settings=tallystick.ClientSettings(wire=wire)) as client:
         driver = TallyDriver(client)
-        await serve({**driver.verbs(), **TallyModes(driver).verbs()})
+        await serve({**driver.verbs(), **TallyModes(driver).verbs(), **TallyLoads(driver).verbs()})
 
 
 if __name__ == "__main__":

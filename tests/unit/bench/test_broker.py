@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import broker
 import broker_report
 import pytest
 import turns
-from broker_plan import CATCH_UP, QUICK, SENDS, Plan
+from broker_plan import CATCH_UPS, CONNECTIONS, PUSH, QUICK, SENDS, Plan
 from broker_sides import ASYNC, QUEUES, SYNC, THEIR_CLIENT, THEIRS, Pair, Side
 from machine import Meter
 from report import OURS, Round
@@ -21,6 +22,7 @@ from turns import Failure
 
 TURNS = replace(QUICK, rounds=2, mixes=True)
 SENT = 1000
+LOADS = 2 * len(SENDS) + len(CATCH_UPS) + len(CONNECTIONS) + 3  # and pulls from either broker, and consumers by push
 SIDES = {OURS: "tally", THEIRS: "java", THEIR_CLIENT: "java"}
 
 
@@ -42,6 +44,7 @@ class Master:
 
     def __init__(self, asked: list[tuple[str, str]]) -> None:
         self.pid, self._asked, self._dispatched = os.getpid(), asked, 0
+        self.address = asked  # where those that send from the bench's own process are noted
 
     async def queue_end(self, topic: str, queue: int) -> int:
         sent = sum(what.startswith("load-sends") for _, what in self._asked)
@@ -69,6 +72,15 @@ class Slave(Master):
         self._sleeps = False
 
 
+@pytest.fixture(autouse=True)
+def crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def send(address: list[tuple[str, str]], *how: object) -> dict[str, str]:
+        address.append(("crowd", "load-sends connections"))
+        return {"count": str(SENT), "seconds": "0.5"}
+
+    monkeypatch.setattr(broker, "send_over_connections", send)
+
+
 def bench_of(plan: Plan, broken: str = "", age: float = 0.0) -> tuple[Any, list[tuple[str, str]]]:
     asked: list[tuple[str, str]] = []
     pairs: Any = {mode: Pair(SimpleNamespace(ns="n:1"), Master(asked), Slave(asked)) for mode in (ASYNC, SYNC)}  # type: ignore[arg-type]
@@ -84,9 +96,9 @@ def test_every_load_has_its_rounds_and_sides_take_turns() -> None:
     asyncio.run(bench.run())
     assert bench.failures == [] and bench.skipped_rounds == 0
     counts = {load: [one.side for one in bench.rounds if one.load == load] for load in {o.load for o in bench.rounds}}
-    assert len(counts) == 2 * len(SENDS) + 3
-    assert counts[f"{SENDS[0].name}, {SYNC} replication"] == [OURS, THEIRS, THEIR_CLIENT] * 2
-    assert counts[CATCH_UP] == [OURS, THEIRS] * 2
+    assert len(counts) == LOADS
+    assert counts[f"{SENDS[0].name}, {SYNC} replication"] == [OURS, THEIRS, THEIR_CLIENT, OURS, THEIRS]
+    assert all(counts[load.name] == [OURS, THEIRS] * 2 for load in (*CATCH_UPS, *CONNECTIONS, PUSH))
     assert counts["pull 1 KB from the slave"] == [THEIRS, THEIR_CLIENT] * 2
     assert (OURS, "load-pulls slave") not in asked
 
@@ -96,12 +108,12 @@ def test_a_side_that_always_fails_is_left_out_and_the_others_go_on() -> None:
     asyncio.run(bench.run())
     assert {failure.side for failure in bench.failures} == {THEIRS} and bench.left_out(THEIRS)
     assert len([side for side, _ in asked if side == THEIRS]) == turns.MAX_FAILURES
-    assert len({one.load for one in bench.rounds}) == 2 * len(SENDS) + 3
+    assert len({one.load for one in bench.rounds}) == LOADS
 
 
 def test_no_round_begins_when_the_time_is_nearly_up() -> None:
     bench, asked = bench_of(TURNS, age=TURNS.limit)
-    asyncio.run(bench._rounds(CATCH_UP, broker.MAIN, bench._catch_up))
+    asyncio.run(bench._rounds("catch-up", broker.MAIN, partial(bench._catch_up, CATCH_UPS[0])))
     assert asked == [] and bench.skipped_rounds > 0
 
 
@@ -116,7 +128,7 @@ def test_a_catch_up_is_what_the_slave_lacked_when_it_woke() -> None:
     bench, asked = bench_of(QUICK)
     recorded: list[dict[str, str]] = []
     bench.record = lambda load, side, meter, done, roles: recorded.append(done)
-    asyncio.run(bench._catch_up(OURS))
+    asyncio.run(bench._catch_up(CATCH_UPS[1], OURS))
     assert asked == [(OURS, "load-sends batch")]
     assert [done["count"] for done in recorded] == [str(SENT)]
 

@@ -15,7 +15,7 @@ from typing import Any
 import ledger
 import pytest
 import turns
-from ledger_plan import ADDS, QUICK, READS, TAIL_ENTRIES, Plan
+from ledger_plan import ADDS, AFTER_WRITE, QUICK, READS, TAIL_ENTRIES, Plan
 from ledger_sides import BATCHES, BEST, DEFAULT, Side
 from report import OURS
 
@@ -47,11 +47,11 @@ def bench_of(plan: Plan, broken: dict[str, str] | None = None, age: float = 0.0)
     return ledger.LedgerBench(field, plan, time.monotonic() - age), asked
 
 
-def test_sides_take_turns_and_the_main_two_have_a_round_more() -> None:
+def test_sides_take_turns_and_the_main_ones_have_more_rounds() -> None:
     bench, asked = bench_of(TURNS)
     asyncio.run(bench._in_turn(ADDS[0], bench._sides(ADDS[0]), 1.0))
     turns = [side for side, verb in asked if verb == "load-adds"]
-    assert turns == [OURS, BEST, BATCHES, DEFAULT] * 2 + [OURS, BEST]
+    assert turns == [OURS, BEST, BATCHES, DEFAULT] + [OURS, BEST] * 2
     assert [one.side for one in bench.rounds] == turns and bench.rounds[0].rate == 2000
 
 
@@ -62,7 +62,7 @@ def test_a_whole_run_has_every_load_and_no_round_that_only_warmed() -> None:
         load: sum(one.load == load and one.side == OURS for one in bench.rounds)
         for load in {o.load for o in bench.rounds}
     }
-    assert len(counts) == 11 and sorted(counts.values()) == [2, *[3] * 10]
+    assert len(counts) == 15 and sorted(counts.values()) == [2, *[3] * 14]
     assert bench.failures == [] and bench.skipped_rounds == 0
 
 
@@ -74,7 +74,7 @@ def test_a_side_that_always_fails_is_left_out_and_the_others_go_on(verb: str) ->
     assert bench.failures[0].why == "RuntimeError: the process ended with 137"
     assert bench.left_out(BEST) and not bench.left_out(OURS)
     assert sum(call == (BEST, verb) for call in asked) == turns.MAX_FAILURES
-    assert len([one for one in bench.rounds if one.side == OURS]) == 32
+    assert len([one for one in bench.rounds if one.side == OURS]) == 44
 
 
 def test_one_failed_turn_is_one_round_less() -> None:
@@ -91,7 +91,7 @@ def test_one_failed_turn_is_one_round_less() -> None:
     asyncio.run(bench._reads(READS[0]))
     asyncio.run(bench._reads(READS[1]))
     assert [failure.side for failure in bench.failures] == [BEST] and not bench.left_out(BEST)
-    assert sum(one.side == BEST for one in bench.rounds) == 2 * TURNS.rounds  # the turn that failed was for warming
+    assert sum(one.side == BEST for one in bench.rounds) == 3 * TURNS.rounds  # the turn that failed was for warming
 
 
 def test_no_round_begins_when_the_time_is_nearly_up() -> None:
@@ -123,3 +123,28 @@ def test_the_report_goes_to_the_files_that_were_named(
     docs.write_text("no place for a table")
     with pytest.raises(ValueError, match="ledgers: begin"):
         ledger.main()
+
+
+def test_what_was_just_written_is_read_once_and_each_time_from_a_new_ledger() -> None:
+    bench, asked = bench_of(TURNS)
+    given: list[dict[str, object]] = []
+    client = bench.field.sides[OURS].client
+    ask: Callable[..., Awaitable[dict[str, str]]] = client.ask
+
+    async def note(verb: str, **values: object) -> dict[str, str]:
+        given.append(values)
+        return await ask(verb, **values)
+
+    client.ask = note
+    asyncio.run(bench._after_write_round(OURS))
+    asyncio.run(bench._after_write_round(OURS))
+    assert [verb for _, verb in asked] == ["create", "load-adds", "close", "load-reads"] * 2
+    assert [values["once"] for values in given if "once" in values] == ["yes", "yes"]
+    assert [one.load for one in bench.rounds] == [AFTER_WRITE.name] * 2
+
+
+def test_random_reads_are_of_the_ledger_that_was_read_in_order() -> None:
+    bench, asked = bench_of(TURNS)
+    asyncio.run(bench._reads(READS[0]))
+    verbs = [verb for side, verb in asked if side == OURS]
+    assert verbs.count("create") == 1 and verbs.count("load-random") == verbs.count("load-reads") == TURNS.rounds + 1

@@ -61,7 +61,8 @@ final class Driver {
         verbs.put("delete", driver::delete);
         verbs.put("ledgers", driver::ledgers);
         verbs.put("bookies", driver::bookies);
-        Loads.verbs(client, driver.writers, verbs);
+        Loads.verbs(driver.writers, verbs);
+        Reads.verbs(client, verbs);
         Modes.verbs(client, driver.writers, driver.readers, verbs);
         Follows.verbs(client, driver.writers, verbs);
         return verbs;

@@ -1,35 +1,27 @@
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.PooledByteBufAllocator;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.bookkeeper.client.BKException;
-import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.LedgerHandle;
-import org.apache.bookkeeper.client.api.LedgerEntries;
 
-/** Benchmark loads: one thread, a bounded number of requests in flight, a callback for each. */
+/** Benchmark loads that append: one thread, a callback for each entry. */
 final class Loads {
     private static final int PAYLOADS = 64;
-    private static final int READ_RUN = 1000;
-    private static final long READ_BYTES = 4 << 20;
 
-    private final BookKeeper client;
     private final Map<Long, LedgerHandle> writers;
-    private final Map<Long, LedgerHandle> readers = new HashMap<>();
 
-    private Loads(BookKeeper client, Map<Long, LedgerHandle> writers) {
-        this.client = client;
+    private Loads(Map<Long, LedgerHandle> writers) {
         this.writers = writers;
     }
 
-    static void verbs(BookKeeper client, Map<Long, LedgerHandle> writers, Map<String, Lines.Verb> verbs) {
-        Loads loads = new Loads(client, writers);
+    static void verbs(Map<Long, LedgerHandle> writers, Map<String, Lines.Verb> verbs) {
+        Loads loads = new Loads(writers);
         verbs.put("load-adds", loads::adds);
-        verbs.put("load-reads", loads::reads);
+        verbs.put("load-steady", loads::steady);
     }
 
     /** Append to the open ledger for some seconds (and at most {@code most} entries) and wait for the last answer. */
@@ -68,49 +60,36 @@ final class Loads {
         return Map.of("count", count, "seconds", seconds, "p50", latencies.at(0.5), "p99", latencies.at(0.99));
     }
 
-    /** Read a closed ledger from its start, again and again, in runs; digests are checked, payloads are not copied. */
-    private Map<String, ?> reads(Lines.Arguments given) throws Exception {
-        long ledger = given.number("ledger");
-        LedgerHandle reader = readers.get(ledger);
-        if (reader == null) {
-            reader = client.openLedgerNoRecovery(ledger, BookKeeper.DigestType.CRC32C, new byte[0]);
-            readers.put(ledger, reader);
-        }
-        boolean batch = "yes".equals(given.text("batch", "yes"));
-        int window = given.count("window");
-        Semaphore free = new Semaphore(window);
-        AtomicLong entries = new AtomicLong();
-        AtomicLong bytes = new AtomicLong();
-        AtomicInteger failures = new AtomicInteger();
-        long last = reader.getLastAddConfirmed();
+    /** Append at a steady rate; each append is timed from when it was due. */
+    private Map<String, ?> steady(Lines.Arguments given) throws Exception {
+        LedgerHandle writer = writers.get(given.number("ledger"));
+        byte[] payload = Payloads.payload(0, 0, given.count("size"));
+        ByteBuf data = PooledByteBufAllocator.DEFAULT.directBuffer(payload.length).writeBytes(payload);
+        long gap = 1_000_000_000L / given.count("rate");
+        int total = (int) (given.count("rate") * given.seconds("seconds"));
+        Semaphore answered = new Semaphore(0);
+        AtomicInteger failure = new AtomicInteger();
+        Latencies latencies = new Latencies();
         long started = System.nanoTime();
-        long end = started + (long) (given.seconds("seconds") * 1e9);
-        for (long first = 0; System.nanoTime() < end && failures.get() == 0; first = first + READ_RUN > last ? 0 : first + READ_RUN) {
-            free.acquire();
-            long runLast = Math.min(first + READ_RUN - 1, last);
-            (batch ? reader.batchReadAsync(first, (int) (runLast - first + 1), READ_BYTES) : reader.readAsync(first, runLast))
-                    .whenComplete((found, failure) -> {
-                        if (failure != null) {
-                            failures.incrementAndGet();
-                        } else {
-                            count(found, entries, bytes);
-                        }
-                        free.release();
-                    });
+        for (int number = 0; number < total; number++) {
+            long due = started + number * gap;
+            for (long wait = due - System.nanoTime(); wait > 0; wait = due - System.nanoTime()) {
+                LockSupport.parkNanos(wait);
+            }
+            writer.asyncAddEntry(data.retainedDuplicate(), (code, handle, id, context) -> {
+                latencies.add(System.nanoTime() - due);
+                if (code != BKException.Code.OK) {
+                    failure.compareAndSet(0, code);
+                }
+                answered.release();
+            }, null);
         }
-        free.acquire(window);
+        answered.acquire(total);
         double seconds = (System.nanoTime() - started) / 1e9;
-        if (failures.get() > 0) {
-            throw new IllegalStateException(failures + " reads failed");
+        data.release();
+        if (failure.get() != 0) {
+            throw BKException.create(failure.get());
         }
-        return Map.of("count", entries.get(), "bytes", bytes.get(), "seconds", seconds);
-    }
-
-    private static void count(LedgerEntries found, AtomicLong entries, AtomicLong bytes) {
-        found.forEach(entry -> {
-            entries.incrementAndGet();
-            bytes.addAndGet(entry.getEntryBuffer().readableBytes());
-        });
-        found.close();
+        return Map.of("count", total, "seconds", seconds, "p50", latencies.at(0.5), "p99", latencies.at(0.99));
     }
 }
