@@ -15,7 +15,7 @@ HA_CORES := $(addprefix $(UNIT)/rocketmq/ha/test_,acks.py admission.py feed.py f
 CLIENT_CORES := $(addprefix $(UNIT)/rocketmq/client/test_,delivery.py sending.py)
 QUICK := $(LEDGER_CORES) $(BOOKIE_CORES) $(BROKER_CORES) $(HA_CORES) $(CLIENT_CORES) $(UNIT)/rocketmq/nameserver/test_routes.py $(UNIT)/codec $(UNIT)/bookkeeper/wire $(UNIT)/rocketmq/wire tests/wire
 
-.PHONY: setup check quick test test-full sim fuzz bench bench-others wheels demo clean
+.PHONY: setup check quick test test-full sim fuzz bench bench-others bench-growth wheels demo clean
 
 setup: $(VENV)/.ready
 
@@ -73,6 +73,10 @@ bench-others: setup ## what has no goal beside an original: half an hour
 	$(PY) bench/many_ledgers.py --json out/many_ledgers.json
 	$(PY) bench/stream.py --json out/stream.json
 	$(PY) bench/repair.py --json out/repair.json
+
+bench-growth: setup ## what an operation costs as entries, ledgers, topics and clients grow (ENTRIES=1000,100000; LEDGERS, TOPICS, CLIENTS)
+	@mkdir -p out
+	$(PY) bench/growth.py --json out/growth.json $(if $(ENTRIES),--entries $(ENTRIES)) $(if $(LEDGERS),--ledgers $(LEDGERS)) $(if $(TOPICS),--topics $(TOPICS)) $(if $(CLIENTS),--clients $(CLIENTS))
 
 wheels: ## wheels with the compiled codec for Linux on x86-64 and ARM, into dist/
 	$(PYTHON) tools/wheels.py
