@@ -15,7 +15,7 @@ HA_CORES := $(addprefix $(UNIT)/rocketmq/ha/test_,acks.py admission.py feed.py f
 CLIENT_CORES := $(addprefix $(UNIT)/rocketmq/client/test_,delivery.py sending.py)
 QUICK := $(LEDGER_CORES) $(BOOKIE_CORES) $(BROKER_CORES) $(HA_CORES) $(CLIENT_CORES) $(UNIT)/rocketmq/nameserver/test_routes.py $(UNIT)/codec $(UNIT)/bookkeeper/wire $(UNIT)/rocketmq/wire tests/wire
 
-.PHONY: setup check quick test test-full sim fuzz bench bench-others bench-growth wheels demo clean
+.PHONY: setup check quick test test-full sim fuzz bench bench-others bench-growth profile wheels demo clean
 
 setup: $(VENV)/.ready
 
@@ -77,6 +77,9 @@ bench-others: setup ## what has no goal beside an original: half an hour
 bench-growth: setup ## what an operation costs as entries, ledgers, topics and clients grow (ENTRIES=1000,100000; LEDGERS, TOPICS, CLIENTS)
 	@mkdir -p out
 	$(PY) bench/growth.py --json out/growth.json $(if $(ENTRIES),--entries $(ENTRIES)) $(if $(LEDGERS),--ledgers $(LEDGERS)) $(if $(TOPICS),--topics $(TOPICS)) $(if $(CLIENTS),--clients $(CLIENTS))
+
+profile: setup ## a flame graph of a bench and all its processes in Python (NAME=ledger; OPTIONS="…" instead of --quick): out/flame-NAME.svg
+	$(PY) bench/flame.py $(NAME) $(OPTIONS)
 
 wheels: ## wheels with the compiled codec for Linux on x86-64 and ARM, into dist/
 	$(PYTHON) tools/wheels.py
