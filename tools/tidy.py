@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from bisect import bisect_left
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKERS = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK")) + r")\b")
 LONGEST = 450
+WORD = re.compile(r"\w+")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
 
@@ -27,7 +29,10 @@ def tracked() -> list[Path]:
 
 def in_code(path: Path, text: str) -> list[str]:
     name = path.relative_to(ROOT)
-    problems = [f"{name}:{n}: left-over marker" for n, line in enumerate(text.splitlines(), 1) if MARKERS.search(line)]
+    problems = []
+    if MARKERS.search(text):
+        lines = enumerate(text.splitlines(), 1)
+        problems = [f"{name}:{n}: left-over marker" for n, line in lines if MARKERS.search(line)]
     if text.count("\n") > LONGEST and not path.name.endswith("_pb2.py"):
         problems.append(f"{name}: {text.count(chr(10))} lines; files stay near 300")
     return problems
@@ -43,13 +48,19 @@ def in_docs(path: Path, text: str) -> list[str]:
 
 def orphans(paths: list[Path]) -> list[str]:
     """Modules of the package that nothing names, in code or configuration."""
-    sources = {path: path.read_text(encoding="utf-8") for path in paths if path.suffix in {".py", ".toml", ".cfg"}}
+    files_by_word: dict[str, list[Path]] = {}
+    for path in paths:
+        if path.suffix in {".py", ".toml", ".cfg"}:
+            for word in set(WORD.findall(path.read_text(encoding="utf-8"))):
+                files_by_word.setdefault(word, []).append(path)
+    words = sorted(files_by_word)
     problems = []
-    for path in sources:
-        if not path.is_relative_to(ROOT / "src") or path.name in {"__init__.py", "__main__.py"}:
+    for path in paths:
+        if path.suffix != ".py" or not path.is_relative_to(ROOT / "src") or path.name in {"__init__.py", "__main__.py"}:
             continue
         stem = path.stem.removesuffix("_pb2")
-        if not any(re.search(rf"\b{re.escape(stem)}", text) for other, text in sources.items() if other != path):
+        alike = words[bisect_left(words, stem) : bisect_left(words, stem + chr(sys.maxunicode))]
+        if all(files_by_word[word] == [path] for word in alike):
             problems.append(f"{path.relative_to(ROOT)}: nothing uses this module")
     return problems
 
