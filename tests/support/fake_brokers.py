@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from support.announcing import announcement
 from support.machines import machine
@@ -33,6 +33,7 @@ class FakeBroker:
         self.name, self.broker_id = name, broker_id
         self.queues: dict[Queue, list[Content]] = {}
         self.first: dict[Queue, int] = {}
+        self.missing: dict[Queue, Collection[int]] = {}  # offsets without a message, as a takeover leaves them
         self.queue_count = 2  # of each topic
         self.unknown_topics: set[str] = set()
         self.offsets: dict[tuple[str, str, int], int] = {}
@@ -127,6 +128,7 @@ class FakeBroker:
         codes = {java_hash(tag) for tag in (header.subscription or "*").split(" || ")}
         wanted = codes if header.subscription != "*" else set()
         stop = min(end, at + min(header.max_msg_nums, self.pull_count))
+        missing = self.missing.get((header.topic, header.queue_id), ())
         rows = [
             (
                 topic_field(header.topic),
@@ -139,6 +141,7 @@ class FakeBroker:
                 [(0, queue[offset][1], queue[offset][2])],
             )
             for offset in range(at, stop)
+            if offset not in missing
             if not wanted or java_hash(decode_properties(queue[offset][2]).get("TAGS", "")) in wanted
         ]
         code = ResponseCode.SUCCESS if rows else ResponseCode.PULL_RETRY_IMMEDIATELY

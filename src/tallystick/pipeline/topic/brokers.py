@@ -64,18 +64,11 @@ def judge(response: Command, queue: MessageQueue, offset: int) -> Pulled:
     """Returns the messages of a pull response, from ``offset`` on, at least one.
 
     Raises NoSuchMessage when the process does not have the message at ``offset``, or one in the middle of what it gave;
-    NoSuchTopic and BrokerError for a refusal; RemoteProtocolError for records that are damaged.
+    BrokerUnavailable when it has it and cannot read it now; NoSuchTopic and BrokerError for a refusal;
+    RemoteProtocolError for records that are damaged.
     """
     if response.code in NOTHING_THERE:
-        pull_response = PullResponse.of(response)
-        raise NoSuchMessage(
-            "the queue does not reach to this offset (any more)",
-            queue=queue,
-            offset=offset,
-            first=pull_response.min_offset,
-            end=pull_response.max_offset,
-            said=response.remark,
-        )
+        raise _nothing_there(response, queue, offset)
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, queue=queue)
     body = bytes(response.body)
@@ -89,6 +82,19 @@ def judge(response: Command, queue: MessageQueue, offset: int) -> Pulled:
         place, following = offset + good_count, int(offsets[good_count])
         raise NoSuchMessage("the queue has a gap", queue=queue, offset=place, next=following)
     return pulled
+
+
+def _nothing_there(response: Command, queue: MessageQueue, offset: int) -> NoSuchMessage | BrokerUnavailable:
+    """Returns what it means that a process gave no message. One that builds a queue again from its log says how far
+    that reaches, and that the reader is to stay: the message is there."""
+    limits = PullResponse.of(response)
+    first, end, following = limits.min_offset, limits.max_offset, limits.next_begin_offset
+    if response.code == ResponseCode.PULL_NOT_FOUND and first <= offset == following < end:
+        reason = "the broker has this message, and it cannot be read now: its queue is built again"
+        return BrokerUnavailable(reason, queue=queue, offset=offset, first=first, end=end, said=response.remark)
+    reason = "the queue does not reach to this offset (any more)"
+    behind = {"next": following} if offset < following <= end else {}
+    return NoSuchMessage(reason, queue=queue, offset=offset, first=first, end=end, said=response.remark, **behind)
 
 
 class SetResponse(NamedTuple):
@@ -109,10 +115,12 @@ class TopicClient:
     async def pull(self, queue: MessageQueue, offset: int, count: int) -> Pulled:
         """At most ``count`` messages, at least one: brokers give as many as they see fit.
 
-        Raises Unavailable when a process of the set sends no response and no other has the messages, else as ``judge``.
+        Raises Unavailable when a process of the set sends no response, or cannot read the messages now, and no other
+        has them; else as ``judge``.
         """
         silence_error: TallyError | None = None
         refusal_error: TallyError | None = None
+        unread_error: TallyError | None = None
         own_fields = {"queueOffset": str(offset), "maxMsgNums": str(count)}
         command = request(RequestCode.PULL_MESSAGE, _fields(self.brokers.group, queue) | own_fields)
         for address in self._in_turn(queue.broker, slave_first=self.brokers.slave_first):
@@ -123,8 +131,12 @@ class TopicClient:
                 continue
             try:
                 return judge(response, queue, offset)
+            except BrokerUnavailable as error:
+                unread_error = error
             except (BrokerError, RemoteProtocolError) as error:
                 refusal_error = refusal_error or error
+        if unread_error is not None:
+            raise unread_error
         if refusal_error is not None and silence_error is None:
             raise refusal_error
         reason = "the others do not have it" if refusal_error else "nobody answers"

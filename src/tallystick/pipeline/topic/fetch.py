@@ -68,19 +68,28 @@ def _windows(ranges: Sequence[QueueRange], pace: Pace) -> Iterator[QueueRange]:
 
 async def _pull(client: TopicClient, window: QueueRange, pace: Pace, *, fail_on_data_loss: bool) -> list[Pulled]:
     pulls: list[Pulled] = []
-    first = window.first
+    first, stop = window.first, window.end
     while first < window.end:
         try:
-            pulled = await client.pull(window.queue, first, window.end - first)
+            pulled = await client.pull(window.queue, first, stop - first)
         except (NoSuchMessage, NoSuchTopic) as error:
             if fail_on_data_loss:
                 raise
+            if isinstance(error, NoSuchMessage) and error.offset is not None and first < error.offset < stop:
+                stop = error.offset  # what is before the one that is missing is there
+                continue
             note(FORMAT, f"messages are left out: {error}")
-            there = error.first if isinstance(error, NoSuchMessage) else None
-            first = there if there is not None and there > first else window.end
+            first, stop = _behind(error, first, window.end), window.end
             continue
         if first == window.first:
             pace.responded(window.count, len(pulled.run))
         pulls.append(pulled)
         first += len(pulled.run)
+        stop = stop if first < stop else window.end
     return pulls
+
+
+def _behind(error: NoSuchMessage | NoSuchTopic, offset: int, end: int) -> int:
+    """Returns where reading goes on behind an offset that has no message: ``end`` if nobody knows."""
+    places = error.fields.get("first"), error.fields.get("next")
+    return min((place for place in places if place is not None and offset < place < end), default=end)

@@ -34,10 +34,12 @@ async def pair(cluster: FakeCluster) -> tuple[FakeBroker, FakeBroker]:
     return master, slave
 
 
-def partition(*ranges: tuple[int, int, int], brokers: list[FakeBroker], slave_first: bool = False) -> TopicPartition:
+def partition(
+    *ranges: tuple[int, int, int], brokers: list[FakeBroker], slave_first: bool = False, fail_on_data_loss: bool = True
+) -> TopicPartition:
     addresses = {"b": {broker.broker_id: broker.address for broker in brokers}}
     wanted = tuple(QueueRange(MessageQueue("T", "b", queue), first, end) for queue, first, end in ranges)
-    return TopicPartition(wanted, BrokerSets(addresses, "G", slave_first))
+    return TopicPartition(wanted, BrokerSets(addresses, "G", slave_first), fail_on_data_loss=fail_on_data_loss)
 
 
 async def read(wanted: TopicPartition) -> list[tuple[int, int, bytes]]:
@@ -159,6 +161,26 @@ async def test_a_gap_is_an_error(cluster: FakeCluster, monkeypatch: pytest.Monke
     monkeypatch.setattr("support.fake_brokers.encode_records", without_the_fourth)
     with pytest.raises(NoSuchMessage, match=r"has a gap .*offset=3 next=4"):
         await read(partition((0, 0, 10), brokers=[broker]))
+
+
+@pytest.mark.parametrize("pull_count", [1, 7, 10_000])
+async def test_what_a_gap_lacks_is_left_out_and_nothing_around_it(cluster: FakeCluster, pull_count: int) -> None:
+    broker = await cluster.add()
+    bodies = fill(broker, 300)
+    broker.pull_count = pull_count
+    broker.missing["T", 0] = missing = {0, 3, 40, 41, *range(100, 200), 299}
+    rows = await read(partition((0, 0, 300), brokers=[broker], fail_on_data_loss=False))
+    assert rows == [(0, n, bodies[n]) for n in range(300) if n not in missing]
+
+
+async def test_what_is_there_and_cannot_be_read_yet_is_never_left_out(cluster: FakeCluster) -> None:
+    """As of a queue that a broker builds again from its log."""
+    master, slave = await pair(cluster)
+    bodies = fill(master, 10)
+    master.react[PULL] = lambda link, command: master._pulled(command, ResponseCode.PULL_NOT_FOUND, 0, 0, 10)
+    with pytest.raises(Unavailable, match="cannot be read now"):
+        await read(partition((0, 0, 10), brokers=[master], fail_on_data_loss=False))
+    assert [body for *_, body in await read(partition((0, 0, 10), brokers=[master, slave]))] == bodies
 
 
 @pytest.mark.rule("N11")
