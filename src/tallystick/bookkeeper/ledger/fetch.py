@@ -22,7 +22,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.ranges import Range, loss_of
@@ -72,20 +72,30 @@ async def fetch_runs(
     """
     reader = _RangeReader(client, opener)
     pieces = reader.pieces(ranges)
-    running: deque[asyncio.Task[list[EntryRun]]] = deque()
+    running: deque[asyncio.Task[_Fetched]] = deque()
     try:
         while True:
             while len(running) < reader.depth and (piece := next(pieces, None)) is not None:
                 running.append(asyncio.create_task(reader.fetch(piece)))
             if not running:
                 return
-            for run in await running[0]:
+            fetched = await running[0]
+            for run in fetched.runs:
                 yield run
+            if fetched.failure is not None:
+                raise fetched.failure
             running.popleft()  # only now: what is not yet taken counts as in flight
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+class _Fetched(NamedTuple):
+    """The entries of a piece: all of them, or those before the first one that has no good copy, and why it has none."""
+
+    runs: list[EntryRun]
+    failure: TallyError | None = None
 
 
 class _RangeReader:
@@ -112,18 +122,27 @@ class _RangeReader:
                 yield whole._replace(first=first, last=last)
                 first = last + 1
 
-    async def fetch(self, piece: Range) -> list[EntryRun]:
+    async def fetch(self, piece: Range) -> _Fetched:
+        """Fetch a piece. Raises what its first entry failed with."""
         if piece.lost and is_lost(piece.lost, piece.first):
             raise loss_of(piece)
         runs: list[EntryRun] = []
         position, began_at = piece.first, self._client.now()
-        while position <= piece.last:
-            rest = piece._replace(first=position)
-            runs += await self._striped(rest) if piece.striping.striped else [await self._unstriped(rest)]
-            position = runs[-1].last + 1
+        try:
+            while position <= piece.last:
+                rest = piece._replace(first=position)
+                if piece.striping.striped:
+                    await self._striped(rest, runs)
+                else:
+                    runs.append(await self._unstriped(rest))
+                position = runs[-1].last + 1
+        except TallyError as error:
+            if not runs:
+                raise
+            return _Fetched(runs, error)
         self._counts.read_latencies.took(self._client.now() - began_at)
         self._learn(runs, is_striped=piece.striping.striped)
-        return runs
+        return _Fetched(runs)
 
     def _learn(self, runs: list[EntryRun], *, is_striped: bool) -> None:
         entries, payload_bytes = sum(map(len, runs)), sum(run.payload_bytes for run in runs)
@@ -184,30 +203,31 @@ class _RangeReader:
 
     # Each entry on its write set
 
-    async def _striped(self, piece: Range) -> list[EntryRun]:
-        """At least one entry; up to as many as may be in flight, all asked for at once, each at its first replica."""
+    async def _striped(self, piece: Range, runs: list[EntryRun]) -> None:
+        """Add at least one entry; up to as many as may be in flight, all asked for at once, each at its first
+        replica."""
         entries = range(piece.first, min(piece.last, piece.first + MAX_SINGLE_READS - 1) + 1)
         shares = self._shares(piece, entries)
         reads_by_bookie = {
             bookie: self._client.read_run(bookie, piece.ledger, share) for bookie, share in shares.items()
         }
-        runs: list[EntryRun] = []
+        at = 0
         try:
             await asyncio.wait(
                 [reads.done for reads in reads_by_bookie.values()], timeout=self._settings.speculative_read_s
             )
             data = _in_order(entries, reads_by_bookie.values())
-            while (at := sum(map(len, runs))) < len(entries):
+            while at < len(entries):
                 rest = piece._replace(first=piece.first + at)
                 run = self._open(rest, _leading(data[at:] if at else data))
                 if not len(run):  # this one needs another replica; those behind it may be good again
                     bookie = next(name for name, share in shares.items() if rest.first in share)
                     run = await self._elsewhere(rest._replace(last=rest.first), bookie, reads_by_bookie[bookie])
                 runs.append(run)
+                at += len(run)
         finally:
             for reads in reads_by_bookie.values():
                 reads.close()
-        return runs
 
     def _shares(self, piece: Range, entries: range) -> dict[BookieId, list[EntryId]]:
         size = len(piece.bookies)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.metadata.store import Znode
 from tallystick.bookkeeper.stream.client import BookKeeper
-from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
 from tallystick.errors import DigestMismatch, EntryLost, NoSuchEntry, NoSuchLedger, Unavailable
 from tallystick.pipeline.bookies import connect_here
-from tallystick.pipeline.entry_sizes import size_of
+from tallystick.pipeline.entry_sizes import planned_size, size_of
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import LedgerExtent
 from tallystick.pipeline.ledger.schema import FORMAT
@@ -127,9 +127,13 @@ class LedgerFollower:
                 metadata = state.value
             else:
                 raise Unavailable("the metadata do not say yet that this ledger is closed: try again", ledger=ledger)
-            size = await size_of(self.bk.context.bookies, ledger, metadata, first, end - 1) if first < end else 0
+            size = await self._size(ledger, metadata, first, end - 1) if first < end else 0
             extents.append(LedgerExtent(ledger, metadata, end - 1, size, first))
         return extents
+
+    async def _size(self, ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> int:
+        bookies, is_strict = self.bk.context.bookies, self.options.fail_on_data_loss
+        return await planned_size(bookies, ledger, metadata, first, last, fail_on_data_loss=is_strict)
 
     async def close(self) -> None:
         for ledger in tuple(self._open):

@@ -16,8 +16,8 @@ from tallystick.bookkeeper.stream.ledger_list import count_of
 from tallystick.bookkeeper.wire.metadata import closed_end, decode
 from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata
-from tallystick.errors import NoSuchEntry, NoSuchLedger, Unavailable
-from tallystick.pipeline.entry_sizes import size_of
+from tallystick.errors import NoSuchLedger, Unavailable
+from tallystick.pipeline.entry_sizes import planned_size
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.stream.bounds import StreamExtent
 from tallystick.pipeline.stream.plan import LedgerSpan
@@ -77,8 +77,10 @@ async def ledger_spans(
     for span in not_empty:
         for listed in span.ledgers:
             try:
-                stored_spans += await _of_ledger(bk, span, listed, ledgers, with_before=with_before)
-            except (NoSuchLedger, NoSuchEntry) as error:
+                stored_spans += await _of_ledger(
+                    bk, span, listed, ledgers, with_before=with_before, fail_on_data_loss=fail_on_data_loss
+                )
+            except NoSuchLedger as error:
                 if fail_on_data_loss:
                     raise
                 note(FORMAT, f"a ledger is left out: stream={span.extent.stream} {error}")
@@ -107,6 +109,7 @@ async def _of_ledger(
     ledgers: Mapping[LedgerId, StoredLedger],
     *,
     with_before: bool,
+    fail_on_data_loss: bool,
 ) -> list[LedgerSpan]:
     """Returns the entries of one ledger, if there are any."""
     stream, ledger = span.extent.stream, ledgers.get(listed.ledger)
@@ -123,7 +126,9 @@ async def _of_ledger(
         return []
     size = ledger.length
     if first or last != ledger.last:
-        size = await size_of(bk.context.bookies, listed.ledger, ledger.metadata, first, last)
+        size = await planned_size(
+            bk.context.bookies, listed.ledger, ledger.metadata, first, last, fail_on_data_loss=fail_on_data_loss
+        )
     before = [range_ for each in span.before(listed) for range_ in _whole(each, ledgers)] if with_before else ()
     return [LedgerSpan(stream, listed.ledger, ledger.metadata, first, last, size, tuple(before))]
 

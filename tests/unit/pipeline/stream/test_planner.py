@@ -14,8 +14,11 @@ from support.small_cluster import SmallCluster
 from support.stream_partitions import rows_of, wanted
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.stream.ledger_list import StreamList
+from tallystick.bookkeeper.wire.lost_runs import with_lost
 from tallystick.bookkeeper.wire.stream_values import EARLIEST, Position
 from tallystick.errors import (
+    EntryLost,
+    NoSuchEntry,
     NoSuchPosition,
     NoSuchStream,
     PositionTrimmed,
@@ -66,6 +69,25 @@ async def test_a_batch_is_the_same_when_it_is_planned_again(owner: ListedStream,
     following.restart()
     assert [each.ranges for each in await following.partitions(start, end)] == [each.ranges for each in planned]
     assert [row["value"] for row in await rows_of(planned)] == values(*range(12))
+
+
+@pytest.mark.parametrize("is_given_up", [True, False])
+async def test_a_batch_whose_last_entry_is_lost_has_the_others(
+    cluster: SmallCluster, owner: ListedStream, query: Any, *, is_given_up: bool
+) -> None:
+    """Its bytes are told by its ends, and nobody has this one: an operator gave it up, or no replica has it."""
+    await owner.create(entries(*range(6)))
+    ledger = owner.info.ledgers[0].ledger
+    if is_given_up:
+        stored = await cluster.driver.read_ledger(ledger)
+        await cluster.driver.write_ledger(ledger, with_lost(stored.value, [(2, 2)]), stored.version)
+    else:
+        for bookie in cluster.bookies.values():
+            bookie.keep_only({place: body for place, body in bookie.entries.items() if place != (ledger, 2)})
+    with pytest.raises(EntryLost if is_given_up else NoSuchEntry):
+        await query(maxOffsetsPerTrigger="3").until_idle()
+    rows = await query(maxOffsetsPerTrigger="3", failOnDataLoss="false").until_idle()
+    assert rows == values(0, 1, 3, 4, 5)
 
 
 async def test_a_batch_that_ends_in_a_ledger_that_is_not_seen_yet_is_planned_as_a_whole(
