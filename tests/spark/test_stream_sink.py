@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from support.spark_failures import failure_of
 from tallystick import sync
 from tallystick.bookkeeper.stream.settings import StreamSettings
-from tallystick.errors import StreamFenced
+from tallystick.errors import CheckpointLost, StreamFenced
 from tallystick.pipeline import tasks
 from tallystick.pipeline.stream import sink
 from tallystick.pipeline.stream.sink import StreamBatchWriter, StreamFollowingWriter
@@ -284,6 +284,24 @@ def test_a_driver_that_was_stopped_before_its_first_commit_ends_nobody(
     with pytest.raises(StreamFenced, match="run second goes on"):
         writers[0].commit(parts[0], 0)
     assert read(bk, name) == [b"row"]
+
+
+def test_a_stream_that_was_deleted_between_two_batches_is_not_begun_anew(
+    bk: sync.BookKeeper, uri: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in (sink, tasks):
+        monkeypatch.setattr(module, "this_task", partial(FirstTask, "run"))
+    given = {"uri": uri, "stream": name, "application": "app", "checkpointlocation": str(tmp_path)}
+    options, rows = SinkOptions.parse(given, {}, follows=True), pa.RecordBatch.from_pydict({"value": ["row"]})
+    for batch in range(2):
+        writer = StreamFollowingWriter(options, VALUE)
+        writer.commit([writer.write(iter([rows]))], batch)
+    bk.delete_stream(name)
+    writer = StreamFollowingWriter(options, VALUE)
+    part = writer.write(iter([rows]))
+    with pytest.raises(CheckpointLost, match=r"\[TALLY-CHECKPOINT-LOST\] batch 1 of application app was committed to"):
+        writer.commit([part], 2)
+    assert read(bk, name) == []
 
 
 def test_a_version_that_is_left_out_is_said(

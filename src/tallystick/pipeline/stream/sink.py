@@ -10,6 +10,7 @@ with the first task of its first batch.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from pyspark.sql.types import StructType
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.opening import read_or_create
 from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
-from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger, older_copy
+from tallystick.bookkeeper.stream.splice.commit_core import WrittenLedger, lacks_batch, older_copy
+from tallystick.bookkeeper.stream.splice.record import NO_BATCH
 from tallystick.bookkeeper.stream.splice.sink import StreamSink
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.errors import UsageError
@@ -29,6 +31,7 @@ from tallystick.pipeline.bookies import connect_here
 from tallystick.pipeline.checkpoint import batch_offsets
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.notes import note
+from tallystick.pipeline.stream.sink_note import has_written, note_written
 from tallystick.pipeline.stream.sink_options import SinkOptions
 from tallystick.pipeline.stream.sink_rows import check_columns, messages_of
 from tallystick.pipeline.tasks import batch_id, of_rows, query_id, this_task, told
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 FEW_BYTES = 512 * 1024  # of a task's rows go to the driver: a ledger of their own costs more
 ALL_FEW_BYTES = 32 * 1024 * 1024  # about what the driver gets of all tasks, whose number no task knows
 _BATCH = "batch"  # the query of batches, which have none
+_UNREADABLE = (OSError, ValueError, NotImplementedError)  # of a file system that only the JVM can read
 
 
 @dataclass(frozen=True)
@@ -83,13 +87,20 @@ class _SinkWriter:
 
     def commit_batch(self, messages: Sequence[WriterCommitMessage | None], batch: int, *, follows: bool) -> None:
         """Store the batch. Raises as ``StreamSink.commit`` does, and CheckpointLost for one of a query that follows its
-        source (``follows``) if a later one is stored."""
+        source (``follows``) if a later one is stored, or the stream lacks the one before."""
         parts = [message for message in messages if isinstance(message, PartWritten)]
         if len(parts) < len(messages):
             raise UsageError("a task said nothing of what it wrote", batch=batch, tasks=len(messages), parts=len(parts))
-        if parts:
-            options, offsets = self.options, self._offsets(batch) if follows else None
-            worker(WriteCluster(options.uri)).ask(lambda bk: _committed(bk, options, parts, batch, follows, offsets))
+        if not parts:
+            return
+        options, offsets = self.options, self._offsets(batch) if follows else None
+        application = parts[0].ticket.application
+        is_noted = follows and self._has_written(application)
+        worker(WriteCluster(options.uri)).ask(
+            lambda bk: _committed(bk, options, parts, batch, follows, offsets, is_noted)
+        )
+        if follows and not is_noted:
+            self._note_written(application)
 
     def _offsets(self, batch: int) -> int | None:
         """Where the batch ends in its source; None if nobody can tell it here."""
@@ -97,8 +108,22 @@ class _SinkWriter:
             return None
         try:
             return batch_offsets(self.options.checkpoint, batch)
-        except (OSError, ValueError, NotImplementedError):  # a file system that only the JVM can read
+        except _UNREADABLE:
             return None
+
+    def _has_written(self, application: str) -> bool:
+        """Whether the query's checkpoint says that it has written this stream; False if nobody can tell it here."""
+        options = self.options
+        with contextlib.suppress(*_UNREADABLE):
+            return options.checkpoint is not None and has_written(options.checkpoint, options.stream, application)
+        return False
+
+    def _note_written(self, application: str) -> None:
+        """What cannot be noted now is noted with the next batch."""
+        options = self.options
+        with contextlib.suppress(*_UNREADABLE):
+            if options.checkpoint is not None:
+                note_written(options.checkpoint, options.stream, application)
 
 
 class _Part:
@@ -155,13 +180,25 @@ async def _aborted(attempt: SinkAttempt) -> None:
 
 
 async def _committed(
-    bk: BookKeeper, options: SinkOptions, parts: Sequence[PartWritten], batch: int, follows: bool, offsets: int | None
+    bk: BookKeeper,
+    options: SinkOptions,
+    parts: Sequence[PartWritten],
+    batch: int,
+    follows: bool,
+    offsets: int | None,
+    is_known: bool = False,
 ) -> None:
-    """The last thing is a sweep, which a later commit repeats: what it leaves costs space alone."""
+    """The last thing is a sweep, which a later commit repeats: what it leaves costs space alone. ``is_known``: a
+    batch of the query was committed to the stream before."""
     ticket = parts[0].ticket
     sink = await _begun(bk, options, ticket)
-    if follows and batch < sink.batch:
-        raise older_copy(ticket.application, ticket.query, batch, sink.batch, ticket.stream)
+    if follows:
+        about = ticket.application, ticket.query
+        if batch < sink.batch:
+            raise older_copy(*about, batch, sink.batch, ticket.stream)
+        # Spark commits each batch of a query, those without rows, too.
+        if sink.batch < batch - 1 and (is_known or sink.batch != NO_BATCH):
+            raise lacks_batch(*about, batch - 1, sink.batch, ticket.stream)
     ledgers = [part.ledger for part in parts]
     if sink.batch < batch and any(part.rows for part in parts):
         async with sink.attempt(batch) as attempt:

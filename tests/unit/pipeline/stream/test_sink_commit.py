@@ -87,3 +87,27 @@ async def test_an_earlier_batch_is_of_an_older_checkpoint_or_of_a_job_that_runs_
         await _committed(bk, options, [part(options, b"0")], 0, True, None)
     await _committed(bk, options, [part(options, b"0")], 0, False, None)
     assert await payloads(cluster) == [b"0", b"1"]
+
+
+async def test_a_stream_that_lacks_batches_that_it_had_is_not_written_on(cluster: SmallCluster) -> None:
+    """Its metadata was put back from an older copy: the rows between would never come."""
+    bk, options = cluster.client(), wanted()
+    await _committed(bk, options, [part(options, b"0")], 0, True, None)
+    put_back = await bk.stream_context.catalog.read(NAME)
+    for batch in (1, 2):
+        await _committed(bk, options, [part(options, b"%d" % batch)], batch, True, None)
+    newest = await bk.stream_context.catalog.read(NAME)
+    await bk.stream_context.catalog.write(NAME, put_back.value, newest.version)
+    with pytest.raises(CheckpointLost, match="batch 2 of application app was committed to this stream, which lacks it"):
+        await _committed(bk, options, [part(options, b"3")], 3, True, None)
+    assert await payloads(cluster) == [b"0"]
+    await _committed(bk, options, [part(options, b"3")], 3, False, None)  # versions of a job need not follow each other
+
+
+async def test_a_stream_that_was_made_anew_is_not_written_on(cluster: SmallCluster) -> None:
+    bk, options = cluster.client(), wanted()
+    with pytest.raises(CheckpointLost, match="batch 4 of application app was committed to this stream, which lacks it"):
+        await _committed(bk, options, [part(options, b"5")], 5, True, None, True)
+    assert await payloads(cluster) == []
+    await _committed(bk, options, [part(options, b"5")], 5, True, None, False)  # a query that takes another stream
+    assert await payloads(cluster) == [b"5"]

@@ -115,6 +115,20 @@ def older_copy(application: str, query: str, number: int, stored: int, stream: s
     )
 
 
+def lacks_batch(application: str, query: str, number: int, stored: int, stream: str) -> CheckpointLost:
+    """Returns the error for a stream that lacks batch ``number``, which it had."""
+    return CheckpointLost(
+        f"batch {number} of application {application} was committed to this stream, which lacks it: its metadata was "
+        "put back from an older copy, or it was made anew. Put the newest copy back, or give the query the name of "
+        "another application: that goes on, without the batches that are missing. A new checkpoint writes all that the "
+        "source still has",
+        stream=stream,
+        application=application,
+        query=query,
+        batch=stored,
+    )
+
+
 def to_copy(info: StreamInfo, ledgers: Sequence[WrittenLedger]) -> list[WrittenLedger]:
     """Returns those that the list cannot have behind its last one: they are not above it."""
     last = info.ledgers[-1].ledger if info.ledgers else NO_LEDGER
