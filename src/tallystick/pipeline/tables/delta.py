@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,21 +46,27 @@ class DeltaTarget:
 
     def load(self, application: str) -> TableState | None:
         from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        try:
-            if self._table is None:
-                with self._place_errors():
-                    self._table = DeltaTable(self._place)
-            else:
+        if self._table is not None:
+            with suppress(DeltaError):  # its folder was put back from a copy, or deleted: it is opened anew
                 self._table.update_incremental()
+                return self._state(application)
+        try:
+            with self._place_errors():
+                self._table = DeltaTable(self._place)
         except TableNotFoundError:
+            self._table = None
             return None
+        return self._state(application)
+
+    def _state(self, application: str) -> TableState:
         self._check_features()
+        table = self._loaded()
         return TableState(
-            str(self._table.version()),
-            _arrow_schema(self._table),
-            tuple(self._table.metadata().partition_columns),
+            str(table.version()),
+            _arrow_schema(table),
+            tuple(table.metadata().partition_columns),
             self._record(application),
             self._place,
         )

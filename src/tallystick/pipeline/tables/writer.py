@@ -16,7 +16,7 @@ from tallystick.errors import MetadataConflict, TallyError
 from tallystick.pipeline.checkpoint import batch_offsets
 from tallystick.pipeline.tables.arrow_types import added_columns, check_partitions
 from tallystick.pipeline.tables.files import SPARK_SCHEMA, FilesTask, WrittenFile
-from tallystick.pipeline.tables.last_commit import LastCommit, note_commit
+from tallystick.pipeline.tables.last_commit import LastCommit, note_commit, require_batch
 from tallystick.pipeline.tables.names import FileName
 from tallystick.pipeline.tables.record import TableRecord, is_committed
 from tallystick.pipeline.tables.rows import BatchRows, arrow_schema
@@ -76,7 +76,7 @@ class BatchWriter:
                 raise
 
     def _write(self, batch: DataFrame, written: TableRecord) -> None:
-        state = self._target.load(self._application)
+        state = self._loaded()
         if state is not None and self._is_committed(state, written):
             return
         rows = self._rows.shaped(batch, None if state is None else state.schema)
@@ -87,6 +87,14 @@ class BatchWriter:
             return
         self._commit(files, schema, written)
         self._keep(written)
+
+    def _loaded(self) -> TableState | None:
+        """Read the table. Raises CheckpointLost if it lacks a batch that was committed here: its copy was put back, or
+        it was made anew, while the query ran."""
+        state = self._target.load(self._application)
+        batch = -1 if state is None or state.record is None else state.record.batch
+        require_batch(LastCommit(self._target.name, self._application, batch), self.progress.batch)
+        return state
 
     def _prepared(self, state: TableState | None, schema: pa.Schema) -> TableState:
         """The table, made if there was none, and found to take these columns."""
@@ -111,7 +119,7 @@ class BatchWriter:
 
     def _commit(self, files: list[WrittenFile], schema: pa.Schema, written: TableRecord) -> None:
         for attempt in range(COMMIT_TRIES):
-            state = self._target.load(self._application)
+            state = self._loaded()
             assert state is not None, "a table that is deleted while it is written"
             if self._is_committed(state, written):
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,22 @@ def test_one_that_was_paused_does_not_commit_a_later_batch_either(make: Make, ta
     target.commit(written(target, range(4)), NONE, "a", record(0))
     with pytest.raises(CommitLost):
         paused.commit(files, NONE, "a", record(1))
+
+
+def test_a_table_that_was_put_back_or_deleted_is_seen_as_it_is(tmp_path: Path) -> None:
+    """By who had it open, too, and what it had read of it is in no log any more."""
+    place, target = tmp_path / "t", DeltaTarget(str(tmp_path / "t"))
+    target.create(SCHEMA, ["event_day"])
+    for batch in range(3):
+        loaded(target)
+        target.commit(written(target, range(batch, batch + 1), batch), NONE, "a", record(batch))
+        if batch == 0:
+            shutil.copytree(place, tmp_path / "copy")
+    shutil.rmtree(place)
+    shutil.copytree(tmp_path / "copy", place)
+    assert loaded(target).record == record(0) and rows(target) == [0]
+    shutil.rmtree(place)
+    assert target.load("a") is None
 
 
 def test_other_applications_write_beside_it(make: Make, target: TableTarget) -> None:

@@ -179,6 +179,19 @@ def test_a_batch_of_an_older_checkpoint_is_refused_before_a_row_is_written(bench
     assert other.runs == 0 and isinstance(bench.writer.error, CheckpointLost)
 
 
+@pytest.mark.parametrize("is_made_anew", [True, False])
+def test_a_table_that_lost_a_batch_while_the_query_ran_is_not_written_on(bench: Bench, *, is_made_anew: bool) -> None:
+    """What it had would never come again: its copy was put back, or it was deleted, beside the query."""
+    bench.run(0, Frame("f0"))
+    before = dict(bench.table.records)
+    bench.run(1, Frame("f1"))
+    bench.table.records, bench.table.schema = before, None if is_made_anew else SCHEMA
+    batch = Frame("f2")
+    with pytest.raises(CheckpointLost, match="batch 1 of application a was committed to this table, which lacks it"):
+        bench.run(2, batch)
+    assert batch.runs == 0 and "f2" not in bench.table.files
+
+
 def test_a_batch_without_rows_is_no_commit(bench: Bench) -> None:
     bench.run(0, Frame("f0"))
     version = bench.table.version
