@@ -54,6 +54,11 @@ class StreamExtent:
 
         Raises PositionTrimmed for what is deleted, NoSuchPosition for what is not there yet, or never was.
         """
+        if position == EARLIEST and self.ledgers and self.trimmed.entry > 0:
+            # It was read while the list had no ledger yet: whatever was stored since and is deleted nobody has read.
+            raise PositionTrimmed(
+                "what this stream had first is deleted", stream=self.stream, deleted=self.trimmed, first=self.first
+            )
         if self.ledgers and EARLIEST < position < self.first:
             if EARLIEST < self.trimmed <= position:
                 if position <= self.end < self.first:

@@ -99,3 +99,12 @@ def test_a_batch_in_which_nothing_was_stored_is_planned_when_all_of_it_is_gone(e
     assert extent.next(Position(3, 0)) == Position(*end)
     with pytest.raises(PositionTrimmed):
         extent.next(Position(2, 9))
+
+
+def test_what_was_empty_when_it_was_looked_at_first() -> None:
+    """Where ledgers without entries have left the list nothing was missed."""
+    for trimmed in (EARLIEST, Position(3, 0)):
+        assert StreamExtent(S, LEDGERS, Position(9, 4), trimmed=trimmed).next(EARLIEST) == Position(5, 0)
+    with pytest.raises(PositionTrimmed, match="what this stream had first is deleted"):
+        StreamExtent(S, LEDGERS, Position(9, 4), trimmed=Position(3, 2)).next(EARLIEST)
+    assert StreamExtent(S, (), EARLIEST, trimmed=Position(3, 2)).next(EARLIEST) == EARLIEST
