@@ -70,6 +70,12 @@ async def test_times_are_looked_up(cluster: SmallCluster, owner: ListedStream) -
     assert [(span.ledger, span.first, span.last) for span in found.spans] == [(a, 1, 1), (b, 0, 0)]
 
 
+async def test_a_query_whose_start_is_behind_its_end_has_nothing(cluster: SmallCluster, owner: ListedStream) -> None:
+    await owner.create([entry(0), entry(1)], [entry(2)])
+    options = wanted(startingOffsets="latest", endingTimestamp="1001000")
+    assert (await survey_cluster(cluster.client(8), options)).spans == ()
+
+
 async def test_what_is_not_there_is_named(cluster: SmallCluster, owner: ListedStream) -> None:
     client = cluster.client(8)
     with pytest.raises(NoSuchStream):

@@ -150,16 +150,18 @@ async def test_another_refusal_is_an_error(cluster: FakeCluster) -> None:
         await read(partition((0, 0, 1), brokers=[broker]))
 
 
-async def test_a_gap_is_an_error(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("missing", [3, 0])
+async def test_a_gap_is_an_error(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
+    """Also one before all that a broker gave: it was asked for the first one, and gave others."""
     broker = await cluster.add()
     fill(broker, 10)
     whole = encode_records
 
-    def without_the_fourth(rows: list, *rest: object) -> bytes:  # type: ignore[type-arg]
-        return whole([row for row in rows if row[2] != 3], *rest)  # type: ignore[arg-type]
+    def without_one(rows: list, *rest: object) -> bytes:  # type: ignore[type-arg]
+        return whole([row for row in rows if row[2] != missing], *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("support.fake_brokers.encode_records", without_the_fourth)
-    with pytest.raises(NoSuchMessage, match=r"has a gap .*offset=3 next=4"):
+    monkeypatch.setattr("support.fake_brokers.encode_records", without_one)
+    with pytest.raises(NoSuchMessage, match=rf"has a gap .*offset={missing} next={missing + 1}"):
         await read(partition((0, 0, 10), brokers=[broker]))
 
 

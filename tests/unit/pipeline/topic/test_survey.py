@@ -7,7 +7,7 @@ from tallystick.errors import BrokerError, BrokerUnavailable, NoSuchMessage, NoS
 from tallystick.pipeline.topic.options import TopicOptions
 from tallystick.pipeline.topic.plan import TopicPartition
 from tallystick.pipeline.topic.survey import survey
-from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 
 
 def fill(broker: FakeBroker, *counts: int, body: bytes = b"x") -> None:
@@ -55,6 +55,20 @@ async def test_h13_a_slave_that_has_not_copied_a_topic_does_not_say_that_there_i
     slave.unknown_topics.add("T")
     await master.stop()
     with pytest.raises(BrokerUnavailable, match="its slave has not copied the topic yet"):
+        await look(cluster)
+
+
+@pytest.mark.rule("H3", "H13")
+async def test_h13_a_queue_does_not_begin_where_a_slave_does_that_never_had_its_beginning(cluster: FakeCluster) -> None:
+    """Who begins at the earliest message would leave out what only the master has."""
+    master, slave = await cluster.add("b", 0), await cluster.add("b", 1)
+    fill(slave, 10)
+    slave.first[("T", 0)] = 4
+    slave.react[RequestCode.GET_MIN_OFFSET] = lambda link, command: command.response(
+        0, None, {"offset": "4", "tallyLacksBeginning": "true"}
+    )
+    await master.stop()
+    with pytest.raises(BrokerUnavailable, match="its slave never had the first messages"):
         await look(cluster)
 
 
