@@ -70,6 +70,21 @@ def test_the_first_answer_stands(session: Session, monkeypatch: pytest.MonkeyPat
     assert session.settings[SETTING] == place
 
 
+def test_of_two_questions_at_once_the_first_answer_stands(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each asked Spark before the other one was answered, and the stage was run again in part between."""
+    place = session.settings[SETTING]
+    counts = [2]
+
+    def info(tracker: Tracker, stage: int) -> Any:
+        count = counts.pop() if counts else 7
+        if count == 2:
+            assert ask(monkeypatch, stage, place) == 7
+        return SimpleNamespace(numTasks=count)
+
+    monkeypatch.setattr(Tracker, "getStageInfo", info)
+    assert ask(monkeypatch, 3, place) == 7
+
+
 def test_who_is_not_told_says_what_to_do(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     place = session.settings[SETTING]
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -106,3 +106,15 @@ async def test_batches_are_as_many_pulls_as_make_one() -> None:
 
     sizes = [len(arrays[0]) async for arrays in batches_of(pulls(), ["queueOffset"], decode=True)]
     assert sum(sizes) == 10_000 and all(BATCH_ROWS <= size < BATCH_ROWS + 100 for size in sizes[:-1])
+
+
+async def test_a_batch_has_no_more_bytes_than_it_may_however_few_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = pulled([b"x" * 1000] * 4, [b""] * 4)
+    monkeypatch.setattr("tallystick.pipeline.topic.arrow.BATCH_BYTES", 2 * part.size)
+
+    async def pulls() -> AsyncGenerator[Pulled, None]:
+        for _ in range(5):
+            yield part
+
+    sizes = [len(arrays[0]) async for arrays in batches_of(pulls(), ["queueOffset"], decode=True)]
+    assert sizes == [8, 8, 4]

@@ -10,7 +10,7 @@ import pytest
 from support.fake_brokers import FakeCluster
 from support.following_topics import FollowingTopics, fill, rows_of
 from tallystick.errors import BrokerUnavailable, NoSuchMessage, NoSuchTopic, Unavailable, UsageError
-from tallystick.pipeline.lag import Lag
+from tallystick.pipeline.lag import SAMPLES, Lag
 from tallystick.pipeline.topic import follow, planner
 from tallystick.pipeline.topic.offsets import Positions
 from tallystick.pipeline.trigger import TriggerLimits
@@ -407,6 +407,20 @@ async def test_a_trigger_asks_each_broker_set_once(cluster: FakeCluster, query: 
     assert await following.trigger() and len(following.rows) == 1000
     sampled = broker.count(PULL) - 1000  # one a queue reads it
     assert sampled <= 32 and broker.count(STATS) == 4
+
+
+async def test_queues_of_which_no_message_is_looked_at_count_with_the_usual_size(
+    cluster: FakeCluster, query: Follow
+) -> None:
+    broker = await cluster.add(queues=SAMPLES + 8)
+    for number in range(SAMPLES + 8):
+        fill(broker, number, 10, 11)
+    following = await query(maxOffsetsPerTrigger=str(SAMPLES + 8))
+    assert await following.trigger()
+    before = broker.count(PULL)
+    lag = await following.decisions.lag(following.follower)
+    assert broker.count(PULL) - before == SAMPLES
+    assert lag.rows == SAMPLES + 8 and lag.bytes % lag.rows == 0 and lag.bytes // lag.rows > 50
 
 
 async def test_the_lag_is_what_a_batch_leaves(cluster: FakeCluster, query: Follow) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -13,6 +14,7 @@ from tallystick.pipeline.topic import sink, sink_part
 from tallystick.pipeline.topic.sink import PartSent, TopicFollowingWriter
 from tallystick.pipeline.topic.sink_part import OncePart
 from tallystick.pipeline.topic.sink_rows import SinkRow, encode_row
+from tallystick.pipeline.topic.sink_sets import SETS
 from tallystick.rocketmq.client.sinking import SinkPlace, SinkStart
 from tallystick.rocketmq.wire.values import MessageQueue
 
@@ -57,6 +59,16 @@ def test_nothing_is_sent_of_a_batch_behind_which_another_one_is_recorded(
     with pytest.raises(CheckpointLost, match="an older copy"):
         writer.write(iter([]))
     assert not part.called
+
+
+@pytest.mark.parametrize("is_once", [True, False])
+def test_only_who_sends_once_notes_the_broker_sets_in_its_checkpoint(
+    writer: Any, tmp_path: Path, is_once: bool
+) -> None:
+    """A checkpoint that takes no note ends the query, and who may send a row twice can do without."""
+    writer.options.checkpoint, writer.is_once = str(tmp_path), is_once
+    assert writer._sets() == (("b",) if is_once else ())
+    assert (tmp_path / SETS).exists() == is_once
 
 
 def test_a_batch_is_not_done_before_each_task_has_said_what_it_sent(writer: Any) -> None:
