@@ -28,6 +28,7 @@ class QueryCursors:
         self._bk, self._name, self._entry_format = bk, name, "raw" if is_raw else "pulsar"
         self._opened_at: dict[str, Position] = {}  # the marks that they had
         self._cursors: dict[str, Cursor | None] = {}  # None: others keep the stream's cursors, or this one
+        self._positions: dict[str, Position] = {}  # where the cursors are to be
         self._moves: dict[str, asyncio.Task[None]] = {}  # that are under way
         self._gate = asyncio.Semaphore(AT_ONCE)
 
@@ -41,8 +42,9 @@ class QueryCursors:
     async def move(self, positions: Positions) -> None:
         """Say that all before the positions is read. What takes longer than a moment goes on behind the next batch."""
         for stream, at in positions.items():
+            self._positions[stream] = at
             if stream not in self._moves and self._is_behind(stream, at):
-                self._moves[stream] = asyncio.create_task(self._move(stream, at))
+                self._moves[stream] = asyncio.create_task(self._move(stream))
         if self._moves:
             await asyncio.wait(tuple(self._moves.values()), timeout=MOMENT_S)
 
@@ -72,12 +74,14 @@ class QueryCursors:
                 note(FORMAT, f"no cursor is opened: {error}")
         await self.move({stream: at})
 
-    async def _move(self, stream: str, at: Position) -> None:
-        cursor = self._cursors[stream]
+    async def _move(self, stream: str) -> None:
+        """Until the cursor is where it is to be by then: there may be no next batch for hours."""
+        cursor, tried = self._cursors[stream], EARLIEST
         try:
-            if cursor is not None:
+            while cursor is not None and tried != self._positions[stream]:
+                tried = self._positions[stream]
                 async with self._gate:
-                    await cursor.ack_up_to(Position(at.ledger, at.entry - 1))
+                    await cursor.ack_up_to(Position(tried.ledger, tried.entry - 1))
         except StreamFenced as error:
             self._cursors[stream] = None
             note(FORMAT, f"another query moves this cursor from now on: {error}")

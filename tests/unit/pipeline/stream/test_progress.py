@@ -10,6 +10,7 @@ from support.listed_streams import NAME, ListedStream, pulsar_entry
 from support.small_cluster import SmallCluster
 from support.stream_partitions import wanted
 from support.waiting import until
+from tallystick.bookkeeper.stream.cursor import Cursor
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position
@@ -69,6 +70,33 @@ async def test_a_cursor_is_made_at_the_start_and_keeps_what_is_not_read(cluster:
         await planner.commit({NAME: Position(last.ledger, 0)})
         assert await mark_of(cluster) == Position(last.ledger, -1)
         assert await stream.trim() == [kept.ledger]
+
+
+async def test_what_is_read_while_a_cursor_is_moved_is_told_behind_that(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be no next batch for hours, and a stream keeps what its cursors have not passed."""
+    monkeypatch.setattr(progress, "MOMENT_S", 0.01)
+    async with cluster.client(3).open_stream(NAME, settings=StreamSettings(ensemble=3)) as stream:
+        first, *_ = [await stream.append(b"%d" % number) for number in range(4)]
+        planner = Planner(cluster, 11)
+        await planner.initial()
+        go_on, moves, ack_up_to = asyncio.Event(), list[Position](), Cursor.ack_up_to
+
+        async def slow(cursor: Cursor, what: Position) -> None:
+            moves.append(what)
+            await go_on.wait()
+            await ack_up_to(cursor, what)
+
+        monkeypatch.setattr(Cursor, "ack_up_to", slow)
+        for count in (1, 2, 3):
+            await planner.commit({NAME: Position(first.ledger, count)})
+        assert moves == [Position(first.ledger, 0)]
+        go_on.set()
+        assert planner.follower.cursors is not None
+        await until(lambda: not planner.follower.cursors._moves)  # type: ignore[union-attr]  # it is there
+        assert moves == [Position(first.ledger, 0), Position(first.ledger, 2)]
+        assert await mark_of(cluster) == Position(first.ledger, 2)
 
 
 async def test_a_stream_that_is_new_is_kept_from_the_batch_on_with_which_it_enters(
