@@ -28,7 +28,7 @@ def check_columns(
             )
         if name in types and field.dataType.simpleString() not in types[name]:
             raise UsageError(f"column {name} is of {' or '.join(types[name])}, not of {field.dataType.simpleString()}")
-        if name in types and name in names:
+        if name in names:
             raise UsageError(f"a frame that is written has one column {name}, in whatever case")
         names.append(name)
     return tuple(names)

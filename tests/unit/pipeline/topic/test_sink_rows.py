@@ -43,6 +43,7 @@ def test_columns_may_have_the_names_of_kafka_or_those_of_a_frame_that_was_read()
         ("value string, body binary", "one column"),
         ("value string, other string", "column other is none of value"),
         ("value string, VALUE string", "has one column value, in whatever case"),
+        ("value string, queueId integer, QUEUEID integer", "has one column queueId, in whatever case"),
         ("value integer", "column value is of binary or string, not of int"),
     ],
 )
