@@ -88,6 +88,13 @@ def test_q6_nothing_beyond_the_lac_is_planned() -> None:
     assert [(found.first, found.last) for found in partition.ranges] == [(0, 39), (40, 41)]
 
 
+def test_what_a_query_has_read_of_a_ledger_is_not_planned_again() -> None:
+    [partition] = plan([extent(7, 9, 100, firsts=(0, 5))._replace(first=3)], IdSpan(), ADDRESSES, Limits())
+    assert [(each.first, each.last) for each in partition.ranges] == [(3, 4), (5, 9)]
+    [partition] = plan([extent(7, 9, 100)._replace(first=3)], IdSpan(1, 6), ADDRESSES, Limits())
+    assert [(each.first, each.last) for each in partition.ranges] == [(3, 6)]
+
+
 def test_nothing_to_read_is_no_partition() -> None:
     assert plan([extent(1, -1)], IdSpan(), ADDRESSES, Limits()) == []
     assert plan([extent(1, 9)], IdSpan(10, 20), ADDRESSES, Limits()) == []

@@ -212,6 +212,16 @@ async def test_a_password_is_read_where_the_task_runs(
         await read(partition, options=options)
 
 
+async def test_a_password_is_not_read_for_what_no_password_is_needed_for(
+    cluster: SmallCluster, store: Store, tmp_path: Path
+) -> None:
+    """Its file may be on the machine alone where the query is planned."""
+    metadata = ledger_of(2, DigestType.CRC32C)
+    store(7, metadata, PAYLOADS)
+    options = LedgerOptions.parse({"uri": "sqlite:///unused", "passwordFile": str(tmp_path / "elsewhere")}, {})
+    assert (await read(partition_of(cluster, (7, metadata, 99)), options=options)).num_rows == 100
+
+
 async def test_an_empty_partition_asks_nobody() -> None:
     assert (await read(LedgerPartition((), {}))).num_rows == 0
     assert not worker_module._workers

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.store import Znode
 from tallystick.bookkeeper.wire import v2
@@ -151,6 +152,20 @@ async def test_a_ledger_that_goes_during_the_survey_is_missed_only_if_it_was_nam
     assert [extent.ledger for extent in (await survey_cluster(cluster.driver, wanted())).extents] == made[1:]
     with pytest.raises(NoSuchLedger):
         await survey_cluster(cluster.driver, wanted(f"{made[0]},{made[1]}"))
+
+
+async def test_an_open_ledger_that_goes_while_its_end_is_asked_for_is_missed_only_if_it_was_named(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = (await cluster.driver.create_ledger(metadata())).value
+
+    async def gone(reader: LedgerReader) -> None:
+        raise NoSuchLedger(ledger=reader.id)
+
+    monkeypatch.setattr(LedgerReader, "refresh", gone)
+    assert (await survey_cluster(cluster.driver, wanted())).extents == ()
+    with pytest.raises(NoSuchLedger):
+        await survey_cluster(cluster.driver, wanted(f"{ledger}"))
 
 
 async def test_a_long_survey_says_how_far_it_is(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,11 @@ async def test_times(cluster: FakeCluster) -> None:
     assert ranges(found) == [("b", 0, 2, 8), ("b", 1, 2, 3)]
 
 
+async def test_a_query_whose_start_is_behind_its_end_has_nothing(cluster: FakeCluster) -> None:
+    fill(await cluster.add(), 10)
+    assert await look(cluster, startingOffsets="latest", endingTimestamp="8") == []
+
+
 async def test_what_is_named_and_not_there(cluster: FakeCluster) -> None:
     fill(await cluster.add(), 10)
     with pytest.raises(NoSuchMessage, match=r"startingOffsets: .* this offset \(any more\) \(queue"):
