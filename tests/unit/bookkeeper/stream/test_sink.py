@@ -242,6 +242,12 @@ async def test_owners_and_sinks_do_not_write_the_same_stream(cluster: SmallClust
     assert await notes(cluster) == []
 
 
+async def test_a_new_stream_needs_no_switch_and_may_have_one(cluster: SmallCluster) -> None:
+    sink = await opened(cluster.client(3), switch=True)
+    assert not await committed(cluster.client(3), sink, 0, [b"a"])
+    assert await payloads(cluster) == [b"a"]
+
+
 async def test_a_stream_that_is_switched_keeps_nothing_of_owners_that_died(cluster: SmallCluster) -> None:
     """One with an open ledger without entries, and one before it had listed its ledger."""
     dead, bk = cluster.client(1), cluster.client(2)

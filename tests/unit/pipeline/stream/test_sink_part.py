@@ -14,6 +14,7 @@ from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.errors import UsageError
 from tallystick.pipeline.stream import sink
+from tallystick.pipeline.stream.repeatable_sink import PartRelayed, RepeatableFollowingWriter
 from tallystick.pipeline.stream.sink import ALL_FEW_BYTES, FEW_BYTES, _Part
 
 
@@ -111,3 +112,22 @@ def test_a_row_that_is_refused_is_looked_for_in_its_partition(monkeypatch: pytes
     with pytest.raises(UsageError, match=r"too long \(partition=3 rows_taken=3 bytes=7"):
         writer.write_part(iter(batches), ticket, 0)
     assert refusing.aborts == 1
+
+
+@pytest.mark.parametrize("kind", [sink.StreamFollowingWriter, RepeatableFollowingWriter])
+def test_a_batch_is_not_done_before_each_task_has_said_what_it_wrote(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Any]
+) -> None:
+    """Else the rows of the one that said nothing would be left out, and the batch would be stored."""
+    committed = Mock()
+    monkeypatch.setattr(sink, "worker", lambda cluster: Mock(ask=committed))
+    writer = object.__new__(kind)
+    writer.options = Mock(uri="sqlite:///u", checkpoint=None)
+    ticket = SinkTicket("t/n/persistent/s", "app", "q", "run", StreamSettings())
+    said: Any = sink.PartWritten(ticket, None, ()) if kind is sink.StreamFollowingWriter else PartRelayed(1)
+    for messages in ([said, None], [None, said], [None]):
+        with pytest.raises(UsageError, match="a task said nothing of what it wrote"):
+            writer.commit(messages, 0)
+    assert not committed.called
+    writer.commit([said, said], 0)
+    assert committed.called == (kind is sink.StreamFollowingWriter)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -125,3 +126,13 @@ def test_what_a_task_that_dies_has_under_way_is_sent_no_more() -> None:
     with pytest.raises(RuntimeError, match="the task dies"):
         part.send_all(rows())
     under_way.cancel.assert_called_once_with()
+
+
+def test_what_a_broker_has_is_not_sent_again_but_for_the_last_of_it() -> None:
+    """By that one the broker sees whether they are the same."""
+    sender, place = AsyncMock(), SinkPlace("T", "a", "q", BATCH, 1, 0)
+    worker: Any = Mock(begin=lambda call: Mock(result=lambda: asyncio.run(call(sender))))
+    part = OncePart(worker, place, SinkStart(MessageQueue("T", "b", 0), 4, ("b",), BATCH))
+    assert part.send_all(encode_row(SinkRow(b"%d" % number, None, None, [], 0)) for number in range(7)) == 2
+    [sent] = sender.send_once.await_args_list
+    assert [body for _, body, _ in sent.args[2]] == [b"4", b"5", b"6"]
