@@ -43,7 +43,9 @@ async def test_a_query_goes_on_for_a_while_when_nobody_tells(capsys: pytest.Capt
     looks.is_away = True
     for _ in range(int(PATIENCE_S / LIST_S)):
         clock.ms += int(LIST_S * 1000)
-        assert await listing.names() is names
+        before = looks.count
+        assert await listing.names() is names and await listing.names() is names
+        assert looks.count == before + 1, "who is away is not asked by each trigger"
     assert "what is new is not looked for now" in capsys.readouterr().err
     clock.ms += int(LIST_S * 1000)
     with pytest.raises(MetadataUnavailable):

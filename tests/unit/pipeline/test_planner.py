@@ -97,6 +97,14 @@ def test_a_restarted_query_whose_first_batch_is_at_the_end_reads_on_at_once(star
     assert planner.latest(end, LIMITS) == {"at": 91}
 
 
+def test_a_restarted_query_that_has_finished_its_batches_reads_on_before_it_plans_anything(start: Start) -> None:
+    """Spark plans nothing anew then: where the query begins counts no more, or it would wait for ever."""
+    log = Log(90)
+    end = start(log).latest(start(log).initial(), LIMITS)
+    log.length = 91
+    assert start(log).latest(end, LIMITS) == {"at": 91}
+
+
 def test_a_query_that_begins_at_the_first_item_reads_with_its_first_batch(start: Start) -> None:
     planner = start(Log(3, may_begin_later=False))
     end = planner.latest(planner.initial(), LIMITS)
