@@ -21,6 +21,11 @@ def _seldom(name: str, module: str, old: str, new: str, killer: str) -> Mutant:
     return Mutant(name, SPLICE + module, old, new, killer=TESTS + killer)
 
 
+def _of_spark(name: str, module: str, old: str, new: str, killer: str) -> Mutant:
+    """One in what Spark's tasks and its driver do around a sink: no life has those."""
+    return Mutant(name, "pipeline/stream/" + module, old, new, killer="tests/unit/pipeline/stream/" + killer)
+
+
 SINK_MUTANTS = (
     _planted(
         "a batch that is stored is stored again (K1)",
@@ -198,5 +203,33 @@ SINK_MUTANTS = (
         "    if not is_sink(info):\n        return []\n",
         "",
         "test_sink_races.py::test_a_sweep_leaves_what_an_owner_notes_and_what_a_newer_version_says",
+    ),
+    _of_spark(
+        "a batch is stored without the rows of a task that said nothing (K1)",
+        "sink.py",
+        "if len(parts) < len(messages):",
+        "if False:",
+        "test_sink_part.py::test_a_batch_is_not_done_before_each_task_has_said_what_it_wrote",
+    ),
+    _of_spark(
+        "rows are written at least once but for those of a task that said nothing",
+        "repeatable_sink.py",
+        "if not all(isinstance(message, PartRelayed) for message in messages):",
+        "if not any(isinstance(message, PartRelayed) for message in messages):",
+        "test_sink_part.py::test_a_batch_is_not_done_before_each_task_has_said_what_it_wrote",
+    ),
+    _of_spark(
+        "rows are written at least once but for the last ones of a task",
+        "repeatable_sink.py",
+        "            relay.send(maker.take())\n",
+        "",
+        "test_repeatable_sink.py::test_a_task_has_ended_when_all_of_its_rows_are_stored",
+    ),
+    _of_spark(
+        "a task has ended before all of its rows are stored",
+        "repeatable_sink.py",
+        "return PartRelayed(relay.finish())",
+        "return PartRelayed(relay.stored)",
+        "test_repeatable_sink.py::test_a_task_has_ended_when_all_of_its_rows_are_stored",
     ),
 )

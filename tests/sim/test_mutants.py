@@ -30,6 +30,7 @@ from sim.mutants_restores import INDEX_MUTANTS, RESTORE_MUTANTS
 from sim.mutants_scrub import SCRUB_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
 from sim.mutants_sinks import SINK_MUTANTS
+from sim.mutants_sources import SOURCE_MUTANTS
 from sim.mutants_stream_shells import STREAM_SHELL_MUTANTS
 from sim.mutants_streams import STREAM_MUTANTS
 from sim.mutants_surplus import SURPLUS_MUTANTS
@@ -65,6 +66,7 @@ ALL = (
     *STREAM_MUTANTS,
     *STREAM_SHELL_MUTANTS,
     *SINK_MUTANTS,
+    *SOURCE_MUTANTS,
     *EDGE_MUTANTS,
     *REPAIR_MUTANTS,
     *COMPACTION_MUTANTS,
@@ -136,7 +138,7 @@ def test_there_are_enough_mutants() -> None:
     assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10 and len(QUEUE_MUTANTS) >= 10
     assert len(LAC_MUTANTS) >= 12 and len(SHELL_MUTANTS) >= 20 and len(BROKER_MUTANTS) >= 12
     assert len(STREAM_MUTANTS) >= 20 and len(SINK_MUTANTS) >= 12
-    assert len(BROKER_SINK_MUTANTS) >= 12
+    assert len(BROKER_SINK_MUTANTS) >= 12 and len(SOURCE_MUTANTS) >= 8
     assert sum(bool(mutant.promise) for mutant in FOLDER_MUTANTS) >= 6
     assert len(V3_MUTANTS) >= 16 and all(mutant.promise for mutant in V3_MUTANTS)
     assert len(RESTORE_MUTANTS) >= 10 and len(INDEX_MUTANTS) >= 10
