@@ -48,7 +48,11 @@ class TaskWorker(Generic[ClientT]):
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tally-worker", daemon=True)
         self._thread.start()
-        self.client = asyncio.run_coroutine_threadsafe(self._connect(), self._loop).result()
+        try:
+            self.client = asyncio.run_coroutine_threadsafe(self._connect(), self._loop).result()
+        except BaseException:
+            self._end()
+            raise
 
     async def _connect(self) -> ClientT:
         return await self.peers.connect()
@@ -76,8 +80,13 @@ class TaskWorker(Generic[ClientT]):
         return asyncio.run_coroutine_threadsafe(question(self.client), self._loop)
 
     def close(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(self.client.close(), self._loop).result(timeout=5)
+        try:
+            with contextlib.suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(self.client.close(), self._loop).result(timeout=5)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
         if not self._thread.is_alive():
@@ -112,6 +121,7 @@ def worker(peers: Peers[ClientT]) -> TaskWorker[ClientT]:
     task_worker = _workers.get(type(peers))
     if task_worker is None or task_worker.peers != peers:
         if task_worker is not None:
+            del _workers[type(peers)]  # though none may take its place: one that is closed is of no use
             task_worker.close()
         task_worker = _workers[type(peers)] = TaskWorker(peers)
     return task_worker

@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from support.spark_workers import close_workers
 from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.errors import UsageError
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.worker import AHEAD, TaskWorker, worker
 
@@ -85,3 +87,48 @@ def test_peers_that_moved_are_reached_by_another_client_and_the_one_before_is_cl
         assert not before._thread.is_alive()
     finally:
         close_workers()
+
+
+class Closed:
+    """A client that says when it is closed."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Peers of which a key file may be missing."""
+
+    version: int
+    files: frozenset[int] = frozenset((1, 3))
+
+    async def connect(self) -> Closed:
+        if self.version not in self.files:
+            raise UsageError("there is no such file", path=f"key-{self.version}")
+        return Closed()
+
+
+def threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "tally-worker"]
+
+
+def test_a_client_that_does_not_come_to_be_leaves_nothing_and_the_next_task_has_another() -> None:
+    """A worker process is used for task after task: one whose key file is missing must not break those after it."""
+    before = len(threads())
+    try:
+        first = worker(Keys(1))
+        for _ in range(3):
+            with pytest.raises(UsageError, match="no such file"):
+                worker(Keys(2))
+        assert first.client.is_closed and len(threads()) == before
+        assert worker(Keys(1)) is not first
+        with pytest.raises(UsageError, match="no such file"):
+            worker(Keys(2))
+        assert not worker(Keys(3)).client.is_closed
+    finally:
+        close_workers()
+    assert len(threads()) == before
