@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystick.pipeline.tables.settings import IngestSettings
 from tallystick.runtime.extras import require
-from tallystick.runtime.java import java_command
+from tallystick.runtime.java import java_command, java_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,10 +48,12 @@ LIBRARIES = ("pyspark", "pyarrow", "numpy", "pandas")  # Spark itself imports th
 def session(master: str = "local[*]", app_name: str = "tallystick", **conf: object) -> SparkSession:
     """The session, made if there is none. ``conf`` adds Spark settings or replaces ours: ``**{"spark.ui.port": 4050}``.
 
-    Python workers run this interpreter unless PYSPARK_PYTHON names another. Raises UsageError without Java or PySpark.
+    Python workers run this interpreter unless PYSPARK_PYTHON names another. Raises UsageError without PySpark, or a
+    Java that it can use.
     """
-    java_command(os.environ)
+    java = java_command(os.environ)
     require("a Spark session", *LIBRARIES)
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -61,7 +63,12 @@ def session(master: str = "local[*]", app_name: str = "tallystick", **conf: obje
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in {**DEFAULTS, **conf}.items():
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
-    return register(builder.getOrCreate())
+    try:
+        made = builder.getOrCreate()
+    except PySparkException:
+        java_version(java)  # of one that is too old Spark says only that it ended
+        raise
+    return register(made)
 
 
 def register(spark: SparkSession) -> SparkSession:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -23,11 +21,9 @@ from tallystick.codec import implementation
 from tallystick.errors import TallyError, UsageError
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.extras import require
-from tallystick.runtime.java import java_command
+from tallystick.runtime.java import java_command, java_version
 from tallystick.runtime.ports import ReservedPort
 
-JAVA = 17
-JAVA_ANSWERS_S = 60.0
 SYNCS, SYNCED_BYTES = 21, 4096
 FULL = 0.95  # as diskUsageThreshold is by default: a bookie on a fuller disk takes no new entries
 FEW_FILES = 4096
@@ -100,20 +96,9 @@ def java(environment: Mapping[str, str]) -> Diagnosis:
     lack: Literal["note", "amiss"] = "amiss" if libraries("Spark").state == "ok" else "note"
     try:
         command = java_command(environment)
-        done = subprocess.run(
-            [command, "-version"], capture_output=True, text=True, errors="replace", timeout=JAVA_ANSWERS_S, check=False
-        )
+        return Diagnosis("java", "ok", f"{java_version(command)}, {command}")
     except UsageError as error:
         return Diagnosis("java", lack, str(error))
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Diagnosis("java", lack, f"{command} does not run: {error}")
-    version = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    if version is None or int(version[1]) < JAVA:
-        is_of = f"is {version[1]}" if version else "does not say its version"
-        return Diagnosis(
-            "java", lack, f"{command} {is_of}: Spark needs Java {JAVA} or newer; install it, set JAVA_HOME"
-        )
-    return Diagnosis("java", "ok", f"{version[1]}, {command}")
 
 
 def storage(disk: Disk, folder: str) -> Diagnosis:

@@ -43,7 +43,9 @@ def ingest(
     *,
     checkpoint: Annotated[str, Parameter(help="The folder where Spark keeps how far it is; each table has its own.")],
     application: Application = "tally-ingest",
-    format_: Annotated[str, Parameter(name="--format", help="What the source is, to Spark.")] = "tally-stream",
+    format_: Annotated[
+        str, Parameter(name="--format", help="tally-stream, tally-topic, or another source of Spark.")
+    ] = "tally-stream",
     option: Annotated[tuple[str, ...], Parameter(help="An option of the source: name=value. Repeatable.")] = (),
     uri: StreamUri = None,
     schema: Schema = "json",

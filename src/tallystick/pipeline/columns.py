@@ -6,6 +6,7 @@ of one's own; each is any part of a format's columns in any order. Names come in
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,8 +47,22 @@ class Columns:
         spelled = {name.lower(): name for name in self.types}
         columns = [spelled[name.lower()] for name in names if name.lower() in spelled]
         if not columns or len(columns) < len(names) or len(set(columns)) < len(columns):
-            raise UsageError(f"columns are some of {', '.join(self.types)}, each once", columns=",".join(names))
+            raise UsageError(
+                f"columns are some of {', '.join(self.types)}, each once: {self._objection(names)}",
+                columns=",".join(names),
+            )
         return tuple(columns)
+
+    def _objection(self, names: Sequence[str]) -> str:
+        """Returns which names are none of ours, or come twice."""
+        spelled = {name.lower(): name for name in self.types}
+        unknown = [name for name in names if name.lower() not in spelled]
+        near = [spelled[each] for name in unknown for each in difflib.get_close_matches(name.lower(), spelled, n=1)]
+        if unknown:
+            hint = f" (did you mean {', '.join(near)}?)" if near else ""
+            return f"{', '.join(unknown) if any(unknown) else 'a name is empty'}{hint}"
+        twice = sorted({name.lower() for name in names if [each.lower() for each in names].count(name.lower()) > 1})
+        return f"{', '.join(spelled[name] for name in twice)} comes twice"
 
     def struct(self, names: Sequence[str], metadata: Mapping[str, str] | None = None) -> StructType:
         """The columns as Spark's schema. The first one carries ``metadata``, which is stored wherever the schema is."""

@@ -25,6 +25,7 @@ OF_BATCH, OF_QUERY = ("txnAppId", "txnVersion"), ("application",)
 ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"  # what the option delivery says
 TRIGGERING = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _DIGITS = re.compile(r"\d{1,40}", re.ASCII)  # Python refuses thousands of them in words of its own
+_KEY = re.compile(r"0|[1-9]\d{0,39}", re.ASCII)
 _DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|h)?", re.ASCII)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SUFFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -38,6 +39,14 @@ def triggering(items: str) -> dict[str, str]:
         "minOffsetsPerTrigger": f"of a streaming query: no batch before there are so many {items} (default 1)",
         "maxTriggerDelay": "or the last batch was so long ago, as in 500ms, 10s, 15m or 2h (default 15m)",
     }
+
+
+def number_of_key(key: str) -> int:
+    """Returns the number that the key of a JSON object is, written as JSON writes numbers, so that no two keys are one.
+    Raises ValueError."""
+    if not _KEY.fullmatch(key):
+        raise ValueError(key)
+    return int(key)
 
 
 class OptionValues:
@@ -185,7 +194,7 @@ class OptionValues:
         text = self.text(name)
         try:
             return re.compile(text)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise UsageError(f"{name} is no regular expression: {error}", value=text) from None
 
     def trigger_limits(self) -> TriggerLimits:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Mapping
 
 from tallystick.errors import UsageError
+
+OLDEST = 17
+_ANSWERS_S = 60.0
 
 
 def java_command(environment: Mapping[str, str]) -> str:
@@ -18,4 +23,19 @@ def java_command(environment: Mapping[str, str]) -> str:
         return command
     if home:
         raise UsageError("JAVA_HOME has no bin/java: set it to a Java 17 or newer, or unset it", java_home=home)
-    raise UsageError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
+    raise UsageError(f"Spark needs Java {OLDEST} or newer: install it, or set JAVA_HOME")
+
+
+def java_version(command: str) -> int:
+    """Returns the version of a ``java``, which is started for it. Raises UsageError for one that Spark cannot use."""
+    try:
+        done = subprocess.run(
+            [command, "-version"], capture_output=True, text=True, errors="replace", timeout=_ANSWERS_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{command} does not run: {error}") from None
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if match is None or int(match[1]) < OLDEST:
+        is_of = f"is {match[1]}" if match else "does not say its version"
+        raise UsageError(f"{command} {is_of}: Spark needs Java {OLDEST} or newer; install it, set JAVA_HOME")
+    return int(match[1])

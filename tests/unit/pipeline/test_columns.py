@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -18,6 +20,19 @@ def test_names_come_in_any_case_and_are_spelled_as_ours() -> None:
 @pytest.mark.parametrize("text", ["", "keys,keys", "keys,KEYS", "value", "keys,"])
 def test_other_names_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="columns are some of queueOffset, keys, each once"):
+        COLUMNS.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("keys,queueOffst", "queueOffst (did you mean queueOffset?)"),
+        ("keys,partition,queueOffset,key", "partition, key (did you mean keys?)"),
+        ("queueOffset,KEYS,keys", "keys comes twice"),
+    ],
+)
+def test_it_is_said_which_names_are_none(text: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(hint)):
         COLUMNS.parse(text)
 
 

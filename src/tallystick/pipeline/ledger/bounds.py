@@ -12,6 +12,7 @@ from typing import Any
 
 from tallystick.bookkeeper.wire.values import MAX_ID, EntryId, LedgerId
 from tallystick.errors import NoSuchEntry, UsageError
+from tallystick.pipeline.option_values import number_of_key
 
 LATEST, EARLIEST = -1, -2  # as in Kafka's JSON
 WORDS = {"latest": LATEST, "earliest": EARLIEST}
@@ -34,7 +35,7 @@ class LedgerBound:
         if not word or word in WORDS:
             return cls(option, WORDS.get(word, LATEST))
         try:
-            entries = {_whole(int(ledger)): _entry(entry) for ledger, entry in json.loads(text).items()}
+            entries = {_whole(number_of_key(ledger)): _entry(entry) for ledger, entry in json.loads(text).items()}
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise UsageError(f"{option} is {_FORM}", value=text) from None
         return cls(option, EARLIEST, entries)

@@ -16,7 +16,7 @@ from tallystick.pipeline.ledger.bounds import LedgerBound
 from tallystick.pipeline.ledger.schema import COLUMNS, FORMAT
 from tallystick.pipeline.ledger.selection import Selection
 from tallystick.pipeline.notes import note
-from tallystick.pipeline.option_values import CUTTING, TRIGGERING, OptionValues, triggering
+from tallystick.pipeline.option_values import CUTTING, TRIGGERING, OptionValues, number_of_key, triggering
 from tallystick.pipeline.trigger import TriggerLimits
 
 BATCH_ONLY = ("firstEntry", "lastEntry")
@@ -121,6 +121,6 @@ def _passwords(text: str) -> dict[LedgerId, bytes]:
     # The text is never part of an error: it holds secrets.
     try:
         passwords = json.loads(text)
-        return {int(ledger): password.encode() for ledger, password in passwords.items()}
+        return {number_of_key(ledger): password.encode() for ledger, password in passwords.items()}
     except (ValueError, AttributeError, RecursionError):
         raise UsageError('passwords is a JSON object of ledger ids and texts, as in {"7": "secret"}') from None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tallystick.bookkeeper.wire.values import MAX_ID, EntryId, LedgerId
 from tallystick.errors import UsageError
 
-_PIECE = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
+_PIECE = re.compile(r"\s*(\d{1,40})\s*(?:-\s*(\d{1,40})\s*)?", re.ASCII)
 
 
 @dataclass(frozen=True)

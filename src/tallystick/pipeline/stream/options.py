@@ -78,6 +78,8 @@ class StreamSourceOptions:
         start_ms, end_ms = values.timestamps()
         start = _bound(values, "starting", start_ms, "latest" if follows else "earliest")
         end = _bound(values, "ending", end_ms, "latest")
+        if end.default == "earliest":
+            raise UsageError("endingOffsets is latest or JSON: nothing ends at its beginning")
         is_raw = values.choice("entryFormat", ENTRY_FORMATS) == "raw"
         if is_raw and (start_ms, end_ms) != (None, None):
             raise UsageError("raw entries do not say when they were published: begin and end with offsets")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tallystick.errors import NoSuchMessage, UsageError
+from tallystick.pipeline.option_values import number_of_key
 from tallystick.rocketmq.wire.values import MessageQueue
 
 LATEST, EARLIEST = -1, -2  # as rocketmq-spark writes them
@@ -46,7 +47,7 @@ class Bound:
             return cls(option, _WORDS.get(word, default))
         try:
             named_offsets = {
-                MessageQueue(topic, broker, int(number)): _offset(offset)
+                MessageQueue(topic, broker, number_of_key(number)): _offset(offset)
                 for topic, brokers in json.loads(text).items()
                 for broker, offsets in brokers.items()
                 for number, offset in offsets.items()

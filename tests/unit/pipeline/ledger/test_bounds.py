@@ -16,8 +16,10 @@ def test_words_and_entries() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["first", "7", "[]", '{"7": 1.5}', '{"7": -3}', '{"7": true}', '{"7": "x"}', '{"x": 1}', '{"-1": 1}']
-)
+    "text",
+    ["first", "7", "[]", '{"7": 1.5}', '{"7": -3}', '{"7": true}', '{"7": "x"}', '{"x": 1}', '{"-1": 1}',
+     '{"\u0667": 1}', '{"1_0": 1}', '{" 7 ": 1}', '{"07": 1}'],
+)  # fmt: skip
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="startingOffsets is latest, earliest, or JSON as in"):
         LedgerBound.parse("startingOffsets", text)

@@ -94,7 +94,10 @@ def test_no_password_is_shown() -> None:
     assert "hidden" not in repr(parse(password="hidden", passwords='{"7": "hidden"}'))
 
 
-@pytest.mark.parametrize("text", ["hidden", '["hidden"]', '{"x": "hidden"}', '{"1": 5, "2": "hidden"}'])
+@pytest.mark.parametrize(
+    "text",
+    ["hidden", '["hidden"]', '{"x": "hidden"}', '{"1": 5, "2": "hidden"}', '{"\u0667": "hidden"}', '{"07": "hidden"}'],
+)
 def test_passwords_that_cannot_be_read_are_not_shown_either(text: str) -> None:
     with pytest.raises(UsageError, match="JSON object") as failed:
         parse(passwords=text)

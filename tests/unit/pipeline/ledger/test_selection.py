@@ -28,7 +28,9 @@ def test_single_ids_need_no_listing() -> None:
     assert Selection.parse("3,1,2,2").single_ledgers == (1, 2, 3)
 
 
-@pytest.mark.parametrize("text", ["", "1,", "a", "1-", "-1", "5-2", "1;2", str(MAX_ID + 1), "1.5"])
+@pytest.mark.parametrize(
+    "text", ["", "1,", "a", "1-", "-1", "5-2", "1;2", str(MAX_ID + 1), "1.5", "\u0661", "9" * 5000]
+)
 def test_what_is_not_a_list_of_ledgers_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         Selection.parse(text)

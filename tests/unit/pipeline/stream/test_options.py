@@ -50,6 +50,7 @@ def test_all_of_them() -> None:
         ({"subscribe": S, "startingOffsets": ""}, "the option startingOffsets is empty"),
         ({"subscribe": S, "maxBytesPerPartition": " "}, "the option maxBytesPerPartition is empty"),
         ({"subscribePattern": "("}, "no regular expression"),
+        ({"subscribe": S, "endingOffsets": "earliest"}, "endingOffsets is latest or JSON: nothing ends at its"),
         ({"subscribe": S, "startingOffset": "latest"}, "did you mean startingOffsets"),
         ({"subscribe": S, "startingOffsets": "latest", "startingTimestamp": "1"}, "two answers to one question"),
         ({"subscribe": S, "startingTimestamp": "2", "endingTimestamp": "1"}, "after endingTimestamp"),

@@ -39,7 +39,8 @@ def test_queues_by_name_and_the_others_by_default() -> None:
 @pytest.mark.parametrize(
     "text",
     ["newest", "[1]", '{"T": 1}', '{"T": {"b": 1}}', '{"T": {"b": {"x": 1}}}',
-     '{"T": {"b": {"0": -3}}}', '{"T": {"b": {"0": "1"}}}', '{"T": {"b": {"0": true}}}'],
+     '{"T": {"b": {"0": -3}}}', '{"T": {"b": {"0": "1"}}}', '{"T": {"b": {"0": true}}}',
+     '{"T": {"b": {"\u0667": 1}}}', '{"T": {"b": {"1_0": 1}}}', '{"T": {"b": {" 7 ": 1}}}', '{"T": {"b": {"07": 1}}}'],
 )  # fmt: skip
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="startingOffsets"):

@@ -114,6 +114,7 @@ def test_what_assigns_no_queue_is_refused(text: str) -> None:
         TopicOptions.parse({"nameServer": "h:1", "assign": text}, {})
 
 
-def test_a_pattern_is_a_regular_expression() -> None:
+@pytest.mark.parametrize("text", ["(", "(" * 20_000, "a{99999999999999999999}"])
+def test_a_pattern_is_a_regular_expression(text: str) -> None:
     with pytest.raises(UsageError, match="subscribePattern is no regular expression"):
-        TopicOptions.parse({"nameServer": "h:1", "subscribePattern": "("}, {})
+        TopicOptions.parse({"nameServer": "h:1", "subscribePattern": text}, {})
