@@ -78,12 +78,12 @@ class TallyError(Exception):
         self.__dict__.update({name: value for name, value in fields.items() if name not in _OF_THE_CLASS})
 
     def __str__(self) -> str:
-        parts = " ".join(f"{key}={value}" for key, value in self.fields.items())
+        parts = " ".join(f"{key}={_shown(str(value))}" for key, value in self.fields.items())
         return f"{self.message} ({parts})" if parts else self.message
 
     def __repr__(self) -> str:
         parts = [] if self.message == _text_of(type(self)) else [repr(self.message)]
-        parts += [f"{key}={value!r}" for key, value in self.fields.items()]
+        parts += [f"{key}={_shown(repr(value))}" for key, value in self.fields.items()]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,6 +96,10 @@ _OF_THE_CLASS = frozenset(dir(TallyError)) | {"message", "fields"}  # a field of
 
 def _text_of(kind: type[TallyError]) -> str:
     return (kind.__doc__ or "").split("\n", 1)[0].rstrip(".")
+
+
+def _shown(value: str) -> str:
+    return value if len(value) <= 1000 else f"{value[:1000]}… ({len(value):,} characters)"
 
 
 def _rebuild(kind: type[TallyError], message: str, fields: dict[str, Any]) -> TallyError:
@@ -383,13 +387,10 @@ class MetadataRefused(MetadataError):
 
 
 class MetadataUnavailable(MetadataError):
-    """The metadata service cannot be reached.
-
-    Nothing was changed, unless it is a MetadataUncertain: ``ambiguous`` says so.
-    """
+    """The metadata service cannot be reached."""
 
     code = -9
-    retriable = True
+    retriable = True  # nothing was changed, unless it is a MetadataUncertain: ``ambiguous`` says so
 
 
 class MetadataUncertain(MetadataUnavailable):

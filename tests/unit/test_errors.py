@@ -53,6 +53,15 @@ def test_an_error_shows_its_kind_and_what_it_is_about() -> None:
     assert repr(LedgerFenced()) == "LedgerFenced()"
 
 
+def test_what_is_very_long_is_not_shown_whole() -> None:
+    """A checkpoint of 10,000 streams, or a list of as many, would be megabytes of the logs of whoever reads it."""
+    offset = "x" * 100_000
+    error = UsageError("the checkpoint has no offsets", offset=offset, at=7)
+    for text in (str(error), repr(error)):
+        assert len(text) < 1200 and "… (100,00" in text and "at=7" in text
+    assert error.offset == offset
+
+
 def test_what_it_is_about_are_attributes_and_none_where_it_is_not_known() -> None:
     error = NoSuchEntry(ledger=3, entry=7)
     assert (error.ledger, error.entry, error.bookie) == (3, 7, None)
