@@ -40,11 +40,21 @@ class StageService:
         self._counts: dict[int, int] = {}  # by stage, in the order in which they were asked for
         self._lock = threading.Lock()  # of these
         self._places = threading.BoundedSemaphore(AT_ONCE)
+        self._is_closed = False
         self._listener, self.port = listen(spark)
-        threading.Thread(target=self._serve, name="tally-stages", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="tally-stages", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more: of a context that is no more nobody asks."""
+        self._is_closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # whoever waits for a connection is woken
+        self._listener.close()
+        self._thread.join()
 
     def _serve(self) -> None:
-        while True:
+        while not self._is_closed:
             self._places.acquire()
             try:
                 connection, _ = self._listener.accept()
@@ -95,13 +105,15 @@ def _question(connection: socket.socket) -> bytes:
     return bytes(question)
 
 
-_services: dict[str, StageService] = {}  # by application
+_services: dict[str, StageService] = {}  # by application: one, as a process has one context at a time
 
 
 def serve_stages(spark: SparkSession) -> None:
     """Begin to answer for a session's context, once."""
     application = spark.sparkContext.applicationId
     if application not in _services:
+        while _services:
+            _services.popitem()[1].close()
         _services[application] = StageService(spark)
     spark.conf.set(SETTING, _services[application].port.setting())
 

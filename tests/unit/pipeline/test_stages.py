@@ -94,6 +94,26 @@ def test_who_is_not_told_says_what_to_do(session: Session, monkeypatch: pytest.M
             ask(monkeypatch, stage, other)
 
 
+def test_the_service_of_a_context_that_is_no_more_ends_with_the_next_one() -> None:
+    """One process has one context at a time: a notebook that makes its session anew and anew kept a port of each."""
+    first, second = Session(), Session()
+    serve_stages(cast("Any", first))
+    before = stages_threads()
+    for session in (second, first, second):
+        serve_stages(cast("Any", session))
+        assert stages_threads() == before
+    for session, is_served in ((first, False), (second, True)):
+        host, port, _ = session.settings[SETTING].split("|")
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection((host, int(port))):
+            assert is_served
+            continue
+        assert not is_served
+
+
+def stages_threads() -> int:
+    return sum(thread.name == "tally-stages" for thread in threading.enumerate())
+
+
 def test_a_service_says_where_it_is() -> None:
     host, port, token = StageService(cast("Any", Session())).port.setting().split("|")
     assert host == "127.0.0.1" and int(port) and len(token) == 32

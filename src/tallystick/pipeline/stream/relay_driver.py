@@ -231,12 +231,18 @@ class _RelayThread:
     def port_of(self, spark: SparkSession) -> DriverPort:
         application = spark.sparkContext.applicationId
         if application not in self._ports:
+            self._close_ports()  # a process has one context at a time: of the one before no task comes any more
             listener, port = listen(spark)
             serve = RelayPort(self._owners, port).serve
             starting = asyncio.start_server(serve, sock=listener, limit=LONGEST_LINE)
             self._servers.append(asyncio.run_coroutine_threadsafe(starting, self._loop).result())
             self._ports[application] = port
         return self._ports[application]
+
+    def _close_ports(self) -> None:
+        while self._servers:
+            self._loop.call_soon_threadsafe(self._servers.pop().close)
+        self._ports.clear()
 
     def _close(self) -> None:
         closing: Future[None] = asyncio.run_coroutine_threadsafe(self._owners.close(), self._loop)

@@ -371,3 +371,17 @@ async def test_a_row_that_is_too_long_is_looked_for_in_its_partition(
     batches = [pa.record_batch({"value": ["a", "b"]}), pa.record_batch({"value": ["c" * (6 << 20)]})]
     with pytest.raises(UsageError, match=r"too long .*partition=3 rows_taken=3"):
         await asyncio.to_thread(writer.write_part, iter(batches), "p", 60.0)
+
+
+def test_the_port_of_a_context_that_is_no_more_ends_with_the_next_one() -> None:
+    def session(application: str) -> Any:
+        context = Mock(applicationId=application)
+        context.getConf.return_value = {"spark.driver.host": "127.0.0.1"}
+        return Mock(sparkContext=context)
+
+    ports = relay_driver._RelayThread()
+    first, second = (ports.port_of(session(name)) for name in ("first", "second"))
+    assert ports.port_of(session("second")) == second
+    socket.create_connection((second.host, second.port)).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((first.host, first.port))
