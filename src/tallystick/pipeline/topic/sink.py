@@ -10,12 +10,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from tallystick.errors import CheckpointLost, NoSuchTopic, UsageError
+from tallystick.pipeline.checkpoint import batch_offsets, last_batch
 from tallystick.pipeline.codes import coded
 from tallystick.pipeline.notes import note
 from tallystick.pipeline.option_values import AT_LEAST_ONCE, ONCE
@@ -59,6 +60,13 @@ class PartSent(WriterCommitMessage):
         self.place, self.newest, self.new_count = place, newest, new_count
 
 
+class BatchEnd(NamedTuple):
+    """Where a batch of a query ends in its source, as a digest."""
+
+    batch: int
+    offsets: int
+
+
 class _SinkWriter:
     """What both kinds of queries do."""
 
@@ -78,8 +86,11 @@ class _SinkWriter:
         except (OSError, ValueError, NotImplementedError):  # a file system that only the JVM can write
             return ()
 
-    def write_part(self, batches: Iterator[pa.RecordBatch], application: str, query: str, batch: int) -> PartSent:
-        """Send what a task has. Raises NonDeterministicReplay, CheckpointLost, BrokerError, Unavailable, UsageError."""
+    def write_part(
+        self, batches: Iterator[pa.RecordBatch], application: str, query: str, batch: int, offsets: int = 0
+    ) -> PartSent:
+        """Send what a task has. ``offsets``: a digest of where the batch ends in its source, 0 where nobody knows it.
+        Raises NonDeterministicReplay, CheckpointLost, BrokerError, Unavailable, UsageError."""
         rows = (row for some in batches for row in rows_of(some, self.columns))
         partition, queues, sets, topic = this_task().partitionId(), self.queues, self.sets, self.options.topic
         if not self.is_once:
@@ -92,7 +103,7 @@ class _SinkWriter:
         if start.newest > batch:
             return PartSent(place, start.newest, 0)
         encoded = map(encode_row, rows)
-        part = OncePart(worker(self.brokers), place, start)
+        part = OncePart(worker(self.brokers), place, start, offsets)
         with of_rows(partition, lambda: part.count):
             new = part.send_all(sorted_rows(encoded) if self.options.is_sorted else encoded)
         return PartSent(place, start.newest, new)
@@ -154,12 +165,22 @@ class TopicFollowingWriter(DataSourceStreamArrowWriter, _SinkWriter):
     """Writes the batches of a streaming query."""
 
     def __init__(self, options: TopicSinkOptions, schema: StructType) -> None:
+        """Spark makes one for each batch, when its own log has where that ends."""
         _SinkWriter.__init__(self, options, schema)
+        self.end = self._end()
+
+    def _end(self) -> BatchEnd | None:
+        """Returns where the batch ends; None where the checkpoint cannot be read from here, as ``sets`` knows."""
+        checkpoint = self.options.checkpoint
+        if checkpoint is None or not self.sets or (batch := last_batch(checkpoint)) < 0:
+            return None
+        return BatchEnd(batch, batch_offsets(checkpoint, batch))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with coded():
             query, batch = query_id(), batch_id()
-            part = self.write_part(iterator, self.options.application or query, query, batch)
+            offsets = self.end.offsets if self.end is not None and self.end.batch == batch else 0
+            part = self.write_part(iterator, self.options.application or query, query, batch, offsets)
             if part.newest > batch:
                 raise CheckpointLost(
                     f"batch {batch} comes again, and batch {part.newest} is recorded: the checkpoint is an older copy, "

@@ -83,7 +83,11 @@ class OncePart(_Part[bytes]):
     """Messages with identities: what the broker has is not sent, but for the last of it, by which the broker sees that
     they are the same, and says so when disk and slaves have all of it."""
 
-    def __init__(self, task_worker: TaskWorker[SinkSender], place: SinkPlace, start: SinkStart) -> None:
+    def __init__(
+        self, task_worker: TaskWorker[SinkSender], place: SinkPlace, start: SinkStart, offsets: int = 0
+    ) -> None:
+        """``offsets``: a digest of where the batch ends in its source. Messages of a batch that ends elsewhere are
+        others, though they begin alike: 0 where nobody can tell it."""
         super().__init__(task_worker)
         self._place, self._start = place, start
         application, query = name_part(place.application), name_part(place.query)
@@ -91,7 +95,7 @@ class OncePart(_Part[bytes]):
         self._brokers = brokers_part(start.brokers)
         whole = f"{place.topic} {self._prefix}".encode()
         self._key = hashlib.blake2b(whole, digest_size=_KEY_BYTES).hexdigest().upper()
-        self._crc = 0
+        self._crc = offsets % (1 << 32)
 
     def _add(self, row: bytes) -> None:
         number, self._crc = self.count, crc32c(row, self._crc)

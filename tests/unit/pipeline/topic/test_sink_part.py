@@ -25,8 +25,9 @@ from tallystick.errors import (
     NoSuchTopic,
     UsageError,
 )
+from tallystick.pipeline.checkpoint import offsets_digest
 from tallystick.pipeline.topic import sink_part
-from tallystick.pipeline.topic.sink import SinkBrokers, TopicFollowingWriter, look_up
+from tallystick.pipeline.topic.sink import BatchEnd, SinkBrokers, TopicFollowingWriter, look_up
 from tallystick.pipeline.topic.sink_options import TopicSinkOptions
 from tallystick.pipeline.topic.sink_part import OncePart, RepeatablePart
 from tallystick.pipeline.topic.sink_rows import SinkRow, encode_row
@@ -63,16 +64,19 @@ class Tasks:
         *,
         dies_after: int | None = None,
         sets: Sequence[str] = (),
+        offsets: int = 0,
     ) -> int:
         """Returns how many messages were new; a task that dies has sent so many rows, or a few less."""
-        return await asyncio.to_thread(self._run, rows, place, dies_after, sets)
+        return await asyncio.to_thread(self._run, rows, place, dies_after, sets, offsets)
 
-    def _run(self, rows: Sequence[int], place: SinkPlace, dies_after: int | None, sets: Sequence[str]) -> int:
+    def _run(
+        self, rows: Sequence[int], place: SinkPlace, dies_after: int | None, sets: Sequence[str], offsets: int
+    ) -> int:
         worker = TaskWorker(SinkBrokers((self.cluster.name_server,)))
         try:
             queues = worker.ask(lambda sender: sender.queues("T"))
             start = worker.ask(lambda sender: sender.begin(place, queues, sets))
-            part = OncePart(worker, place, start)
+            part = OncePart(worker, place, start, offsets)
             texts = [encode_row(SinkRow(b"%d" % number, "k", None, [("a", "b")], 0)) for number in rows]
             if dies_after is None:
                 return part.send_all(texts)
@@ -117,6 +121,18 @@ async def test_each_row_is_there_once_in_its_order_however_often_tasks_die(tasks
     assert await tasks.values() == rows
     assert await tasks.run(list(range(50, 60)), replace(PLACE, batch=1)) == 10
     assert await tasks.values() == list(range(60))
+
+
+async def test_a_batch_that_ends_elsewhere_puts_nothing_behind_what_is_there(tasks: Tasks) -> None:
+    """As of a checkpoint's copy that is one batch old, whose partitions are cut anew: what one has more another had."""
+    places = [replace(PLACE, partition=partition) for partition in range(2)]
+    for place, rows in zip(places, (range(10), range(10, 20)), strict=True):
+        assert await tasks.run(rows, place, offsets=1 << 40 | 1) == 10
+        assert await tasks.run(rows, place, offsets=1 << 40 | 1) == 0
+    for place, rows in zip(places, (range(15), range(15, 30)), strict=True):
+        with pytest.raises(NonDeterministicReplay, match="another message is stored under this number"):
+            await tasks.run(rows, place, offsets=1 << 40 | 2)
+    assert sorted(await tasks.values()) == list(range(20))
 
 
 async def test_two_attempts_at_once_send_each_row_once(tasks: Tasks) -> None:
@@ -218,12 +234,15 @@ async def test_a_set_that_no_name_server_knows_any_more_is_waited_for(two_sets: 
     cluster, place = two_sets.cluster, {"topic": "T", "checkpointLocation": str(tmp_path / "checkpoint")}
     options = TopicSinkOptions.parse({**place, "nameServer": cluster.name_server}, {}, follows=True)
     schema = StructType([StructField("value", BinaryType())])
-    assert (await asyncio.to_thread(TopicFollowingWriter, options, schema)).sets == ("broker-a", "broker-b")
+    writer = await asyncio.to_thread(TopicFollowingWriter, options, schema)
+    assert writer.sets == ("broker-a", "broker-b") and writer.end is None
+    (tmp_path / "checkpoint" / "offsets").mkdir()
+    (tmp_path / "checkpoint" / "offsets" / "3").write_text('v1\n{}\n{"v":1}')
     await two_sets.run(list(range(50)), dies_after=30)
     await cluster.brokers.pop("broker-a").stop()
     await until(lambda: _has_sets(cluster, ["broker-b"]))
     writer = await asyncio.to_thread(TopicFollowingWriter, options, schema)  # of the query's next start
-    assert writer.sets == ("broker-a", "broker-b")
+    assert writer.sets == ("broker-a", "broker-b") and writer.end == BatchEnd(3, offsets_digest('v1\n{}\n{"v":1}'))
     assert await _waited(two_sets, writer.sets) == list(range(50))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tallystick.errors import BrokerError, CheckpointLost, NonDeterministicReplay, UsageError
 from tallystick.pipeline.topic import sink, sink_part
-from tallystick.pipeline.topic.sink import PartSent, TopicFollowingWriter
+from tallystick.pipeline.topic.sink import BatchEnd, PartSent, TopicFollowingWriter
 from tallystick.pipeline.topic.sink_part import OncePart
 from tallystick.pipeline.topic.sink_rows import SinkRow, encode_row
 from tallystick.pipeline.topic.sink_sets import SETS
@@ -28,7 +28,7 @@ def writer(monkeypatch: pytest.MonkeyPatch) -> Any:
     writer: Any = object.__new__(TopicFollowingWriter)
     writer.options = Mock(topic="T", application=None, partitions=None, is_sorted=False)
     writer.brokers, writer.queues, writer.is_once, writer.columns = None, (MessageQueue("T", "b", 0),), True, ()
-    writer.sets = ()
+    writer.sets, writer.end = (), None
     monkeypatch.setattr(sink, "this_task", lambda: Mock(partitionId=lambda: 1))
     monkeypatch.setattr(sink, "tasks_of_stage", lambda: 2)
     monkeypatch.setattr(sink, "is_told", lambda: True)
@@ -50,6 +50,14 @@ def test_a_task_sends_for_its_place(writer: Any, monkeypatch: pytest.MonkeyPatch
     part = begins(monkeypatch, BATCH - 1)
     sent = writer.write(iter([]))
     assert sent.place == SinkPlace("T", "q", "q", BATCH, 2, 1) and part.call_args[0][1] == sent.place
+
+
+def test_messages_are_told_apart_by_where_their_batch_ends(writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = begins(monkeypatch, BATCH - 1)
+    for end, offsets in ((None, 0), (BatchEnd(BATCH, 77), 77), (BatchEnd(BATCH + 1, 77), 0)):
+        writer.end = end
+        writer.write(iter([]))
+        assert part.call_args[0][3] == offsets
 
 
 def test_nothing_is_sent_of_a_batch_behind_which_another_one_is_recorded(
