@@ -35,6 +35,11 @@ def test_nothing_is_no_partition() -> None:
     assert cut([], Limits()) == []
 
 
+def test_a_stretch_without_items_is_in_no_partition() -> None:
+    some = Stretch(0, 9, 10)
+    assert cut([some, Stretch(5, 4, 10), some], Limits()) == [[(0, some), (2, some)]]
+
+
 def test_no_partition_has_more_items_than_it_may() -> None:
     parts = cut([Stretch(0, 6, 1), Stretch(3, 3, 1), Stretch(0, 3, 1)], Limits(max_partition_items=5))
     assert parts == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,6 +14,7 @@ from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
 from tallystick.bookkeeper.wire.pulsar_messages import OutMessage
 from tallystick.errors import UsageError
+from tallystick.pipeline.checkpoint import batch_offsets
 from tallystick.pipeline.stream import sink
 from tallystick.pipeline.stream.repeatable_sink import PartRelayed, RepeatableFollowingWriter
 from tallystick.pipeline.stream.sink import ALL_FEW_BYTES, FEW_BYTES, _Part
@@ -131,3 +133,25 @@ def test_a_batch_is_not_done_before_each_task_has_said_what_it_wrote(
     assert not committed.called
     writer.commit([said, said], 0)
     assert committed.called == (kind is sink.StreamFollowingWriter)
+
+
+def test_a_query_says_with_its_batch_where_that_ends_in_its_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By that a batch of an older copy of the checkpoint, with other rows, is not taken for the one that is stored."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text('v1\n{}\n{"v":1}')
+    ends: list[int | None] = []
+
+    async def committed(bk: Any, options: Any, parts: Any, batch: int, follows: bool, offsets: int | None) -> None:
+        assert (batch, follows) == (3, True)
+        ends.append(offsets)
+
+    monkeypatch.setattr(sink, "_committed", committed)
+    monkeypatch.setattr(sink, "worker", lambda cluster: Worker())
+    writer = object.__new__(sink.StreamFollowingWriter)
+    ticket = SinkTicket("t/n/persistent/s", "app", "q", "run", StreamSettings())
+    for checkpoint in (str(tmp_path), None, "nosuch://host/checkpoint"):
+        writer.options = Mock(uri="sqlite:///u", checkpoint=checkpoint)
+        writer.commit([sink.PartWritten(ticket, None, ())], 3)
+    assert ends == [batch_offsets(str(tmp_path), 3), None, None]

@@ -81,3 +81,9 @@ def test_rows_come_sorted_whatever_their_order_and_the_memory(memory_bytes: int)
     chance.shuffle(some)
     assert list(sorted_rows(some, memory_bytes)) == expected
     assert list(sorted_rows([], memory_bytes)) == []
+
+
+def test_rows_that_are_in_memory_at_the_end_are_merged_with_those_in_files() -> None:
+    some = [b"%d" % (number * 7 % 10) for number in range(10)]
+    for count in range(1, 11):
+        assert list(sorted_rows(some[:count], 200)) == sorted(some[:count])

@@ -144,3 +144,17 @@ def test_what_a_broker_has_is_not_sent_again_but_for_the_last_of_it() -> None:
     assert part.send_all(encode_row(SinkRow(b"%d" % number, None, None, [], 0)) for number in range(7)) == 2
     [sent] = sender.send_once.await_args_list
     assert [body for _, body, _ in sent.args[2]] == [b"4", b"5", b"6"]
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_batch_that_has_fewer_rows_than_before_is_refused_also_if_only_the_last_one_is_missing(count: int) -> None:
+    start = SinkStart(MessageQueue("T", "b", 0), 4, ("b",), BATCH)
+    part = OncePart(cast("Any", Mock()), SinkPlace("T", "a", "q", BATCH, 1, 0), start)
+    with pytest.raises(NonDeterministicReplay, match="has fewer rows than were sent before"):
+        part.send_all(encode_row(SinkRow(b"%d" % number, None, None, [], 0)) for number in range(count))
+
+
+@pytest.mark.parametrize("place", ["nosuch://host/checkpoint", "hdfs:///a/checkpoint"])
+def test_a_checkpoint_that_only_the_jvm_can_write_ends_no_query(writer: Any, place: str) -> None:
+    writer.options.checkpoint = place
+    assert writer._sets() == ()

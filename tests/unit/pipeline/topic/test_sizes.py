@@ -48,3 +48,10 @@ async def test_what_is_gone_has_no_size(cluster: FakeCluster) -> None:
     [size] = await sizes(broker, ranges((0, 4)), strict=False)
     assert 1091 < size < 1200
     assert await sizes(broker, ranges((0, 2)), strict=False) == [1]
+
+
+async def test_a_range_of_which_no_message_is_there_has_the_usual_size(cluster: FakeCluster) -> None:
+    broker = await cluster.add()
+    broker.queues[("T", 0)] = [(0, b"x" * 1000, b"")] * 4
+    usual, gone = await sizes(broker, ranges((0, 4), (0, 2)), strict=False)
+    assert usual == gone > 1000
