@@ -13,6 +13,8 @@ def test_words_and_entries() -> None:
     assert [bound.entry(ledger, 5) for ledger in (7, 8, 9, 10, 11)] == [3, 5, 5, 0, 0]
     assert bound.entry(12, 5) == 0  # one that is not named, as a ledger that is new to a query
     assert LedgerBound().entry(12, 5) == 5
+    assert bound.is_moving and LedgerBound().is_moving
+    assert not any(LedgerBound.parse("o", text).is_moving for text in ("earliest", '{"7": 3, "10": -2}'))
 
 
 @pytest.mark.parametrize(

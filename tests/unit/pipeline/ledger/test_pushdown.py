@@ -66,7 +66,8 @@ def test_what_spark_sends_for_one_ledger_is_taken_whole() -> None:
 @pytest.mark.parametrize(
     "other",
     [EqualTo(("lac",), 3), EqualTo(("payload",), b"x"), Not(EqualTo(("ledger",), 3)), IsNull(("ledger",)),
-     StringContains(("ledger",), "3"), EqualTo(("ledger",), None), EqualTo(("entry",), 1.5), In(("entry",), (1, 5))],
+     StringContains(("ledger",), "3"), EqualTo(("ledger",), None), EqualTo(("entry",), 1.5), In(("entry",), (1, 5)),
+     In(("ledger",), (1, 2.5))],
 )  # fmt: skip
 def test_what_is_not_surely_expressed_is_left_to_spark(other: Filter) -> None:
     assert push(Selection(), [other]) == (Selection(), [other])

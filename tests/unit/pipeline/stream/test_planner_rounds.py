@@ -104,6 +104,20 @@ async def test_a_deleted_stream_is_missed_within_a_round(streams: list[ListedStr
     assert streams[7].name not in following.at and len(following.at) == COUNT - 1
 
 
+async def test_a_stream_that_is_read_further_than_it_was_seen_is_looked_at_at_once(
+    streams: list[ListedStream], query: Any
+) -> None:
+    """Another planner of the query saw more: what this one saw is no end of the stream."""
+    following = await started(query)
+    for _ in range(2):  # so that the first ones are not next in turn
+        await following.trigger()
+    await streams[0].append(*entries(1))
+    assert following.at is not None
+    at = following.at[streams[0].name]
+    following.at = {**following.at, streams[0].name: at._replace(entry=at.entry + 1)}
+    assert not await following.trigger()
+
+
 async def test_available_now_looks_at_all(streams: list[ListedStream], query: Any) -> None:
     following = await started(query)
     for number, stream in enumerate(streams):

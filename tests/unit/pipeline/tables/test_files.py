@@ -189,7 +189,8 @@ def test_the_least_and_the_largest_values(tmp_path: Path) -> None:
     )
     assert (stats["minValues"]["d"], stats["maxValues"]["d"]) == ("2026-01-01", "2026-01-02")
     assert stats["nullCount"]["none"] == 3
-    assert not {"long", "none", "map", "nan"} & (stats["minValues"].keys() | stats["maxValues"].keys())
+    assert stats["minValues"].keys() == stats["maxValues"].keys() == {"n", "t", "d"}
+    assert stats["nullCount"].keys() == {"n", "t", "d", "nan", "long", "none"}, "of no parts of columns"
 
 
 @pytest.mark.parametrize(
