@@ -17,6 +17,7 @@ from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.store.sink_table import SinkBatch
 from tallystick.rocketmq.wire.headers import SinkStateHeader, SinkStateResponse
+from tallystick.rocketmq.wire.operator_headers import ForgetSinkHeader
 from tallystick.rocketmq.wire.record import encode_batch
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.sink_identity import SINK, SinkIdentity
@@ -208,6 +209,9 @@ async def test_a_slave_that_becomes_a_master_goes_on(tmp_path: Path, monkeypatch
         header = SinkStateHeader(topic=TOPIC, application="app", partition=0)
         told = await refused.peer.code(RequestCode.GET_SINK_STATE, header.to_fields())
         assert told.code == ResponseCode.SYSTEM_BUSY, "it may lack what its master has"
+        named = ForgetSinkHeader(topic=TOPIC, application="app", force=True)
+        assert (await refused.peer.code(RequestCode.FORGET_SINK, named.to_fields())).code != 0
+        assert ("T", "app") in newest_of(slave.parts.store.sinks), "only a master forgets"
         await master.stop()
         await slave.take_role(Role.ASYNC_MASTER, 0)
         own = await sink(bench, slave)

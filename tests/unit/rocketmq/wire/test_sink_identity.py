@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire.sink_identity import (
     SINK,
     SINK_MARK,
@@ -32,3 +35,10 @@ def test_identities_of_a_partition_have_one_size_and_older_ones_are_read() -> No
     older = identity_of(SINK_MARK + b"app query 7 2 1 41 0000002a b\x02")
     assert older is not None and older.sequence == 41
     assert identity_of(SINK_MARK + older.text.encode()) == older
+
+
+@pytest.mark.parametrize("text", ["a q 0 1 1 0 0 b", "a q 0 1 0 0 100000000 b", "a q 0 0 0 0 0 b", "a q 0 1 0 0 x b"])
+def test_what_no_sink_sends_is_none(text: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        identity_of(f"{SINK}\x01{text}".encode())
+    assert identity_of(f"{SINK}\x01a q 0 1 0 0 ffffffff b".encode()) is not None
