@@ -7,9 +7,11 @@ from sim.mutants import Mutant
 TABLE = "rocketmq/store/sink_table.py"
 CHECKS = "rocketmq/broker/sink_checks.py"
 SENDER = "rocketmq/client/sinking.py"
+TASK = "pipeline/topic/sink_"
 TABLE_TEST = "tests/unit/rocketmq/store/test_sink_table.py::test_"
 CHECKS_TEST = "tests/unit/rocketmq/broker/test_sink_checks.py::test_"
 SENDER_TEST = "tests/unit/rocketmq/client/test_sinking.py::test_"
+TASK_TEST = "tests/unit/pipeline/topic/test_sink_"
 
 
 def _planted(name: str, module: str, old: str, new: str, killer: str = "sim broker sinks") -> Mutant:
@@ -148,5 +150,21 @@ BROKER_SINK_MUTANTS = (
         '            brokers |= dict.fromkeys(names_of(state.brokers or ""))\n',
         "",
         SENDER_TEST + "a_set_of_which_only_another_one_tells_is_waited_for",
+    ),
+    _planted(
+        "a part is sent without the rows that are in memory at its end",
+        TASK + "order.py",
+        "heapq.merge(*map(_read, files), part) if files",
+        "heapq.merge(*map(_read, files)) if files",
+        TASK_TEST + "rows.py::test_rows_that_are_in_memory_at_the_end_are_merged_with_those_in_files",
+    ),
+    _planted(
+        "a batch that comes again without its last row is taken for the same",
+        TASK + "part.py",
+        "        if self.count <= self._start.stored:\n",
+        "        if self.count < self._start.stored:\n",
+        TASK_TEST
+        + "tasks.py"
+        + "::test_a_batch_that_has_fewer_rows_than_before_is_refused_also_if_only_the_last_one_is_missing",
     ),
 )

@@ -232,4 +232,11 @@ SINK_MUTANTS = (
         "return PartRelayed(relay.stored)",
         "test_repeatable_sink.py::test_a_task_has_ended_when_all_of_its_rows_are_stored",
     ),
+    _of_spark(
+        "a query does not say where its batch ends (K1)",
+        "sink.py",
+        "self._offsets(batch) if follows else None",
+        "None",
+        "test_sink_part.py::test_a_query_says_with_its_batch_where_that_ends_in_its_source",
+    ),
 )

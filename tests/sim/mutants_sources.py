@@ -84,4 +84,11 @@ SOURCE_MUTANTS = (
         "for partition in partitions]",
         "test_source.py::test_each_part_of_a_plan_is_a_task_and_a_plan_without_any_is_one_that_has_nothing",
     ),
+    _planted(
+        "a query has lost what another planner of it saw and this one did not",
+        "stream/follow.py",
+        "is None or at > extent.end",
+        "is None",
+        "stream/test_planner_rounds.py::test_a_stream_that_is_read_further_than_it_was_seen_is_looked_at_at_once",
+    ),
 )
