@@ -94,6 +94,7 @@ class StreamDecisions:
         extents = await self._extents(follower, positions)
         for stream in sorted(positions.keys() - extents.keys()):
             self._lost(NoSuchStream("a stream that the query reads is deleted", stream=stream))
+            self._quiet.pop(stream, None)
         positions = {stream: at for stream, at in positions.items() if stream in extents}
         if follower.cursors is not None:
             await follower.cursors.open(positions)

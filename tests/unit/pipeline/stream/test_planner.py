@@ -214,6 +214,19 @@ async def test_streams_of_a_pattern_come_in_the_middle_of_a_query(
     assert await lenient.until_idle() == [] and set(lenient.at) == {other.name}
 
 
+async def test_a_query_that_runs_for_long_remembers_no_stream_that_is_deleted(
+    owner: ListedStream, query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "LIST_S", 0.0)
+    following = query(subscribePattern="tenant/ns/.*", failOnDataLoss="false")
+    for number in range(5):
+        one = await ListedStream(owner.client, f"tenant/ns/persistent/of-{number}").create(entries(number))
+        assert await following.until_idle() == values(*range(number + 1))
+        await one.delete()
+    await following.until_idle()
+    assert following.at == {} and not following.decisions._quiet
+
+
 async def test_a_stream_that_was_deleted_and_made_again(
     owner: ListedStream, query: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
