@@ -13,11 +13,30 @@ import msgspec
 from tallystick.errors import CorruptRecord, UsageError
 
 T = TypeVar("T")
+_MOST_CHARACTERS = 300  # of another library's words
 
 
 def folder_uri(place: str) -> str:
     """Returns the URI of a folder that is named by one, by a path, or by ``file:`` and a path, as Spark writes them."""
     return place if "://" in place else Path(place.removeprefix("file:")).absolute().as_uri()
+
+
+def require_folder(place: str, what: str) -> None:
+    """Raises UsageError where Python on the driver can have no folder: of another scheme than pyarrow knows, say."""
+    from pyarrow import fs
+
+    try:
+        filesystem, root = fs.FileSystem.from_uri(folder_uri(place))
+        is_file = filesystem.get_file_info(root).type == fs.FileType.File
+    except (OSError, ValueError, NotImplementedError) as error:
+        words = " ".join(str(error).split())[:_MOST_CHARACTERS]
+        raise UsageError(
+            f"Python on the driver cannot use this {what}: {words}. Give a path, or a URI that pyarrow can open "
+            "(file, s3, gs; hdfs where its library is)",
+            given=place,
+        ) from None
+    if is_file:
+        raise UsageError(f"{what} is a folder, and this is a file", given=place)
 
 
 def _read(checkpoint: str, name: str) -> bytes | None:

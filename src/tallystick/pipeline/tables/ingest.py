@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import UsageError
-from tallystick.pipeline.checkpoint import query_of
+from tallystick.pipeline.checkpoint import query_of, require_folder
 from tallystick.pipeline.codes import error_of
 from tallystick.pipeline.tables.delta import DeltaTarget
 from tallystick.pipeline.tables.iceberg import IcebergTarget
@@ -134,8 +133,9 @@ def check_arguments(target: str, application: str, checkpoint: str, settings: In
     application_name(text(application, "application"))
     if not text(checkpoint, "checkpoint").strip():
         raise UsageError("checkpoint is the folder that has how far the query is: it cannot be empty")
-    if Path(checkpoint).is_file():
-        raise UsageError("checkpoint is a folder, and this is a file", given=checkpoint)
+    require_folder(checkpoint, "checkpoint")
+    if kind == "parquet":
+        require_folder(place, "target")
     if settings.catalog and kind != "iceberg":
         raise UsageError(f"catalog is of tables of Iceberg, and this is one of {kind}", table=place)
     if kind == "parquet" and settings.schema == "json" and not settings.value_schema:

@@ -113,7 +113,7 @@ class TopicOptions:
             end=end,
             fail_on_data_loss=values.is_true("failOnDataLoss", default=True),
             slave_first=values.choice("readFrom", ("master", "slave")) == "slave",
-            group=values.text("group", GROUP),
+            group=check_group(values.text("group", GROUP)),
             decode=values.is_true("decode", default=True),
             limits=values.limits(),
             trigger=values.trigger_limits(),

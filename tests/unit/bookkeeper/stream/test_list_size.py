@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -14,7 +15,14 @@ from tallystick.bookkeeper.stream.retention import trimmable
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced
 from tallystick.bookkeeper.stream.splice.list_size import LONG_LIST_BYTES, MOST_LIST_BYTES, require_short
-from tallystick.bookkeeper.stream.splice.record import SinkRecord, as_sink, record_of, with_record
+from tallystick.bookkeeper.stream.splice.record import (
+    RUNS_BEFORE,
+    SinkRecord,
+    applications,
+    as_sink,
+    record_of,
+    with_record,
+)
 from tallystick.bookkeeper.wire.stream_lists import list_encoding
 from tallystick.bookkeeper.wire.stream_values import StreamInfo, StreamLedger
 from tallystick.errors import UsageError
@@ -82,6 +90,19 @@ def with_bytes(above: int) -> StreamInfo:
     while (size := stored_bytes(info := of_ledgers(count, rng))) <= above:
         count = max(count + 100, count * above // size)
     return info
+
+
+async def test_a_list_that_is_long_by_its_applications_says_what_helps_then() -> None:
+    """Neither retention nor a longer trigger makes the records of applications fewer: each is kept for good."""
+    rng, properties = random.Random(7), dict(begun().properties)
+    for number in range(4_000):
+        query, run, *before = (str(uuid.UUID(int=rng.getrandbits(128))) for _ in range(RUNS_BEFORE + 2))
+        record = SinkRecord(query, run, number, tuple(before))
+        properties |= with_record(begun(), f"orders-of-day-{number}", record).properties
+    info, context = replace(begun(), properties=properties), cast("StreamContext", SimpleNamespace())
+    count = len(applications(info))
+    with pytest.raises(UsageError, match=f"{count:,} applications, whose records are kept for good: .* write another"):
+        await require_short(context, NAME, info)
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,12 @@ def test_what_cannot_work_is_said_before_spark_is_started() -> None:
         ("csv:t", "c", RAW, "a target is delta:PATH"),
         ("delta:t", " ", RAW, "checkpoint .* cannot be empty"),
         ("parquet:t", "c", IngestSettings(), "needs a value_schema"),
+        ("delta:t", __file__, RAW, "checkpoint is a folder, and this is a file"),
+        (f"parquet:{__file__}", "c", RAW, "target is a folder, and this is a file"),
+        ("delta:t", "s3a://bucket/c", RAW, "cannot use this checkpoint: .*s3a.*a URI that pyarrow can open"),
+        ("parquet:s3a://bucket/t", "c", RAW, "cannot use this target: .*s3a.*a URI that pyarrow can open"),
+        ("delta:t", "c\0", RAW, "cannot use this checkpoint"),
+        ("delta:t", "c" * 5000, RAW, "cannot use this checkpoint: .*Errno"),
     ):
         with pytest.raises(UsageError, match=reason):
             check_arguments(target, "a", checkpoint, settings)

@@ -59,6 +59,7 @@ def test_several_name_servers_and_the_environment() -> None:
         ({"subscribes": "T"}, "unknown option: subscribes .did you mean subscribe"),
         ({"subscribePattern": "T"}, "give one of the options subscribe, subscribePattern and assign"),
         ({"groupId": "a b"}, "a group's name has 1 to 255"),
+        ({"group": "a b"}, "a group's name has 1 to 255"),
         ({"readFrom": "both"}, "readFrom is master or slave"),
         ({"startingOffsets": "latest", "startingTimestamp": "1"}, "two answers to one question"),
         ({"startingTimestamp": "2", "endingTimestamp": "1"}, "after endingTimestamp"),

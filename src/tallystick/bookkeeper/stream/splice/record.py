@@ -26,7 +26,7 @@ RUNS_BEFORE = 16  # that are remembered
 
 _WRITER_KEY = "tallystick/writer"
 _SINK = "sink"
-_RECORD_KEY = "tallystick/sink/"
+RECORD_KEY = "tallystick/sink/"
 _VERSION = 1
 
 
@@ -87,7 +87,7 @@ def as_owned(info: StreamInfo) -> StreamInfo:
 
 def record_of(info: StreamInfo, application: str) -> SinkRecord | None:
     """Returns how far an application is, None if it never wrote. Raises MetadataError for foreign words."""
-    written = info.properties.get(_RECORD_KEY + application)
+    written = info.properties.get(RECORD_KEY + application)
     if written is None:
         return None
     try:
@@ -103,10 +103,10 @@ def with_record(info: StreamInfo, application: str, record: SinkRecord) -> Strea
     """Returns the list that says so of an application."""
     fields = _Written(_VERSION, record.query, record.batch, record.run, record.before, record.offsets)
     written = msgspec.json.encode(fields).decode()
-    return replace(info, properties={**info.properties, _RECORD_KEY + application: written})
+    return replace(info, properties={**info.properties, RECORD_KEY + application: written})
 
 
 def applications(info: StreamInfo) -> dict[str, SinkRecord]:
     """Returns the records of all applications. Raises MetadataError as ``record_of``."""
-    names = [key.removeprefix(_RECORD_KEY) for key in info.properties if key.startswith(_RECORD_KEY)]
+    names = [key.removeprefix(RECORD_KEY) for key in info.properties if key.startswith(RECORD_KEY)]
     return {name: record for name in names if (record := record_of(info, name)) is not None}
