@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -94,7 +97,8 @@ def ingest(
         listener=(lambda event: output.event_line(event, json=json)) if explain else None,
     )
     try:
-        _follow(started)
+        with _interruptible():
+            _follow(started)
     finally:
         _stop(started)
         _tell(started, json=json)
@@ -113,11 +117,17 @@ def _source_options(source: str, uri: str | None, more: tuple[str, ...]) -> dict
 
 def _check_source(format_: str, options: dict[str, str]) -> None:
     """Raises UsageError before Spark is started, which takes seconds."""
+    from tallystick.errors import UsageError
     from tallystick.pipeline.stream.options import StreamSourceOptions
     from tallystick.pipeline.topic.options import TopicOptions
 
     if format_ == "tally-stream":
-        StreamSourceOptions.parse(options, follows=True)
+        try:
+            StreamSourceOptions.parse(options, follows=True)
+        except UsageError as error:
+            if "/" in options["path"]:
+                raise
+            raise UsageError(f"of a topic give --format tally-topic; {error.message}", **error.fields) from None
     elif format_ == "tally-topic":
         TopicOptions.parse(options, follows=True)
 
@@ -148,11 +158,23 @@ def _follow(started: Ingestion) -> None:
             shown = rows
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Leave out of the log what py4j says of an interrupt, with a traceback: Ctrl-C is how the command ends."""
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("KeyboardInterrupt while")
+
+    logging.getLogger().addFilter(is_shown)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeFilter(is_shown)
+
+
 def _stop(started: Ingestion) -> None:
     """End the query; Spark may be gone, and the query with it: a supervisor sends SIGTERM to the JVM, too. What was not
     committed comes again."""
-    import contextlib
-
     with contextlib.suppress(Exception):  # py4j's own, of kinds that no type checker knows
         started.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ STREAM = "t/n/persistent/s"
         ([STREAM, "delta:flights", "--catalog", "uri=sqlite:///c.db"], "catalog is of tables of Iceberg"),
         ([STREAM, "delta:flights", "--application", "a/b"], "application"),
         ([STREAM, "parquet:flights"], "needs a value_schema"),
-        (["flights", "delta:flights"], "the name of a stream is"),
+        (["flights", "delta:flights"], "of a topic give --format tally-topic; the name of a stream is"),
         (["t/n/persistent/..", "delta:flights"], "the name of a stream is"),
         ([STREAM, "delta:flights", "--option", "startingOffset=latest"], "did you mean startingOffsets"),
         ([STREAM, "delta:flights", "--option", "endingOffsets=latest"], "endingOffsets is an option of spark.read"),
@@ -48,16 +49,26 @@ def test_no_session_is_made_for_wrong_arguments(
 
 @pytest.mark.parametrize("error", [RuntimeError("the JVM is gone"), ConnectionRefusedError()])
 def test_sigterm_that_ended_spark_too_is_no_bug(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def raises(error: BaseException) -> Any:
         raise error
+
+    def interrupted() -> bool:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:  # as py4j does
+            logging.exception("KeyboardInterrupt while sending command.")
+            raise
 
     started = SimpleNamespace(
         application="a",
         target="delta:flights",
         progress=IngestProgress(),
-        wait=lambda timeout_s: raises(KeyboardInterrupt()),
+        wait=lambda timeout_s: interrupted(),
         stop=lambda: raises(error),
     )
     monkeypatch.setenv("TALLY_URI", "sqlite:///x")
@@ -65,4 +76,5 @@ def test_sigterm_that_ended_spark_too_is_no_bug(
     monkeypatch.setattr("tallystick.spark.ingest", lambda *given, **more: started)
     assert main(["spark", "ingest", STREAM, "delta:flights", "--checkpoint", "c"]) == 130
     printed = capsys.readouterr()
+    assert not caplog.records
     assert printed.out == "delta:flights: 0 rows in 0 batches\n" and printed.err == ""
