@@ -153,7 +153,7 @@ async def test_what_our_audit_finds_is_mended_in_place_beside_an_original_worker
         ensemble = versioned.value.ensemble
         (empty,) = {f"tally-{number}" for number in range(4)} - set(ensemble)
         named = replace(versioned.value, fragments=(Fragment(0, (empty, *ensemble[1:])),))
-        await changes.replace_bookie(driver, int(ledger), versioned, lambda newest: named)
+        await changes.replace_bookie(driver, int(ledger), versioned, lambda newest: named, changes.ALWAYS)
         await repairs.ours(closedLedgerCheckInterval=500)
 
         async def is_whole() -> bool:

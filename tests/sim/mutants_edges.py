@@ -178,7 +178,7 @@ EDGE_MUTANTS = (
     _planted(
         "a rival's end in the same ensemble is taken for one whose answer was lost (P3)",
         LEDGER + "changes.py",
-        "if doubtful_writes and _is_made(new_metadata, newest.value):",
+        "if doubtful_writes and is_made(new_metadata, newest.value):",
         "if doubtful_writes and newest.value.is_closed and newest.value.ensemble == new_metadata.ensemble:",
         _LEDGER_TESTS + "test_changes.py",
     ),

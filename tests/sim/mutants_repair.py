@@ -324,7 +324,7 @@ REPAIR_MUTANTS = (
     _planted(
         "what a bookie has that came back in the look before it is given up",
         REPAIR + "give_up.py",
-        "        _, bookies = await self._read()  # to read a whole ledger takes its time\n",
+        "            await check()  # to read a whole ledger takes its time\n",
         "",
         killer=GIVE_UP,
     ),
@@ -345,8 +345,8 @@ REPAIR_MUTANTS = (
     _planted(
         "a bookie that came back after the last look is forgotten",
         "bookkeeper/metadata/cluster.py",
-        " for folder in (self._available, self._read_only) if is_down]",
-        " for folder in ()]",
+        "        places = self._no_places(bookie) if is_down else []\n",
+        "        places = list[Absent]()\n",
         killer="tests/unit/admin/test_bookies.py",
     ),
     _planted(

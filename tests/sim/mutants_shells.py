@@ -23,7 +23,7 @@ SHELL_MUTANTS = (
     _planted(
         "a change whose answer was lost is taken for made (P3)",
         LEDGER + "changes.py",
-        "if doubtful_writes and _is_made(new_metadata, newest.value):",
+        "if doubtful_writes and is_made(new_metadata, newest.value):",
         "if doubtful_writes:",
         schedules=300,
     ),

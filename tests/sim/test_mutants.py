@@ -22,6 +22,7 @@ from sim.mutants_folders import FOLDER_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_handshakes import HANDSHAKE_MUTANTS
 from sim.mutants_lac import LAC_MUTANTS
+from sim.mutants_late import LATE_MUTANTS
 from sim.mutants_limbo import LIMBO_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_repair import REPAIR_MUTANTS
@@ -56,6 +57,7 @@ TIERS = {
 ALL = (
     *MUTANTS,
     *LAC_MUTANTS,
+    *LATE_MUTANTS,
     *LIMBO_MUTANTS,
     *HA_MUTANTS,
     *QUEUE_MUTANTS,

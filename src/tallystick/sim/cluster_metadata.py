@@ -187,9 +187,11 @@ class RemoteMetadata:
     async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Znode]:
         return await self._call(lambda: self._inner.read_ledgers(ledgers))
 
-    async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
+    async def write_ledger(
+        self, ledger: LedgerId, metadata: LedgerMetadata, version: Version, *, absent: Collection[BookieId] = ()
+    ) -> Version:
         async def write() -> Version:
-            new_version = await self._inner.write_ledger(ledger, metadata, version)
+            new_version = await self._inner.write_ledger(ledger, metadata, version, absent=absent)
             self._service.watcher.stored(ledger, metadata)
             return new_version
 

@@ -12,7 +12,9 @@ whose response was lost is looked for and repeated.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.wire.values import (
@@ -39,11 +41,39 @@ VersionedMetadata = Versioned[LedgerMetadata]
 ATTEMPTS = 3  # to make one change while its responses are lost
 
 
+@dataclass(frozen=True)
+class Requirement:
+    """What must be so when a change is made, be it the repetition of one whose response was lost long ago: ``check``
+    raises before each write unless it is, and ``absent`` bookies are not registered in the very step of the write."""
+
+    check: Callable[[], Awaitable[None]]
+    absent: Collection[BookieId] = ()
+
+
+async def _nothing() -> None:
+    """Require nothing."""
+
+
+ALWAYS = Requirement(_nothing)
+
+
+def _has_end(new_metadata: LedgerMetadata, metadata: LedgerMetadata) -> bool:
+    """Return whether this write of the newest fragment or the end was made: others may have changed older fragments
+    since."""
+    written, stored = (
+        (each.fragments[-1], each.state, each.last_entry, each.length) for each in (new_metadata, metadata)
+    )
+    return written == stored
+
+
 async def _update(
     driver: MetadataDriver,
     ledger: LedgerId,
     versioned: VersionedMetadata,
     change: Callable[[LedgerMetadata], Awaitable[LedgerMetadata | None]],
+    *,
+    is_made: Callable[[LedgerMetadata, LedgerMetadata], bool] = _has_end,
+    requirement: Requirement = ALWAYS,
 ) -> VersionedMetadata:
     """Store what ``change`` makes of the newest metadata, nothing if that is None.
 
@@ -56,8 +86,11 @@ async def _update(
     with _doubts(doubtful_writes):
         new_metadata = await change(versioned.value)
     while new_metadata is not None:
+        with _doubts(doubtful_writes):
+            await requirement.check()
         try:
-            return Versioned(new_metadata, await driver.write_ledger(ledger, new_metadata, versioned.version))
+            version = await driver.write_ledger(ledger, new_metadata, versioned.version, absent=requirement.absent)
+            return Versioned(new_metadata, version)
         except MetadataUncertain as error:
             doubtful_writes.append(error)
             if len(doubtful_writes) == ATTEMPTS:
@@ -68,7 +101,7 @@ async def _update(
             pass
         with _doubts(doubtful_writes):
             newest = await driver.read_ledger(ledger)
-            if doubtful_writes and _is_made(new_metadata, newest.value):
+            if doubtful_writes and is_made(new_metadata, newest.value):
                 return newest
             if newest.version != versioned.version:
                 versioned, new_metadata = newest, await change(newest.value)
@@ -86,14 +119,6 @@ def _doubts(doubtful_writes: Sequence[MetadataUncertain]) -> Iterator[None]:
         if error.ambiguous:  # as a service that does not answer a read may say
             raise MetadataUnavailable(error.message, **error.fields) from error
         raise
-
-
-def _is_made(new_metadata: LedgerMetadata, metadata: LedgerMetadata) -> bool:
-    """Return whether this write was made: others may have changed older fragments since."""
-    written, stored = (
-        (each.fragments[-1], each.state, each.last_entry, each.length) for each in (new_metadata, metadata)
-    )
-    return written == stored
 
 
 async def change_ensemble(
@@ -149,10 +174,12 @@ async def close_recovered(
     last_entry: EntryId,
     length: int,
     fragments: tuple[Fragment, ...],
+    requirement: Requirement = ALWAYS,
 ) -> VersionedMetadata:
     """Store the end that recovery found, and its fragments (Q16). Who closes first wins; all others take that end.
 
-    Raises RecoveryIncomplete when the newest fragment is no longer the one that was read.
+    Raises RecoveryIncomplete when the newest fragment is no longer the one that was read, and what the ``requirement``
+    raises.
     """
 
     async def change(metadata: LedgerMetadata) -> LedgerMetadata | None:
@@ -164,7 +191,7 @@ async def close_recovered(
             metadata = metadata.with_fragment(fragment.first, fragment.bookies)
         return metadata.closed(last_entry, length)
 
-    return await _update(driver, ledger, base, change)
+    return await _update(driver, ledger, base, change, requirement=requirement)
 
 
 async def replace_bookie(
@@ -172,16 +199,19 @@ async def replace_bookie(
     ledger: LedgerId,
     versioned: VersionedMetadata,
     replaced: Callable[[LedgerMetadata], LedgerMetadata | None],
+    requirement: Requirement,
 ) -> VersionedMetadata:
     """Store what ``replaced`` makes of the newest metadata: another bookie has a copy of what one of a fragment had.
 
-    Nothing is stored where it returns None. Unlike any other change it may be one of a CLOSED ledger, whose end stays.
+    Nothing is stored where it returns None. Unlike any other change it may be one of a CLOSED ledger, whose end stays,
+    and of older fragments: a write whose response was lost was made only if all is as it was written. Raises what the
+    ``requirement`` raises, too.
     """
 
     async def change(metadata: LedgerMetadata) -> LedgerMetadata | None:
         return replaced(metadata)
 
-    return await _update(driver, ledger, versioned, change)
+    return await _update(driver, ledger, versioned, change, is_made=operator.eq, requirement=requirement)
 
 
 async def require_open(driver: MetadataDriver, ledger: LedgerId) -> None:

@@ -7,7 +7,7 @@ IN_RECOVERY; it can be tried again, by anyone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,11 +64,12 @@ async def recover(
 
 @dataclass(frozen=True)
 class Forfeit:
-    """``bookies`` that are gone for good are taken to have nothing, and a damaged copy to be none; every other bookie
-    of an entry must say that it lacks it before the ledger ends there. ``lac`` was read in an entry."""
+    """Bookies that are gone for good, and are absent still when the ledger is closed, are taken to have nothing, and a
+    damaged copy to be none; every other bookie of an entry must say that it lacks it before the ledger ends there.
+    ``lac`` was read in an entry."""
 
-    bookies: Collection[BookieId]
     lac: EntryId
+    requirement: changes.Requirement
 
 
 class _Recovery:
@@ -191,8 +192,9 @@ class _Recovery:
         self._perform(self._core.ensemble_changed(ensemble))
 
     async def _close(self, end: CloseLedger) -> None:
+        requirement = changes.ALWAYS if self._forfeit is None else self._forfeit.requirement
         versioned = await changes.close_recovered(
-            self._context.driver, self._ledger, self._base, end.last_entry, end.length, end.fragments
+            self._context.driver, self._ledger, self._base, end.last_entry, end.length, end.fragments, requirement
         )
         self._emit("ledger closed", last_entry=versioned.value.last_entry, length=versioned.value.length)
         if not self._outcome.done():
@@ -238,7 +240,7 @@ class _Recovery:
         """Read from one bookie. Q15: only an explicit "no such entry" or "no such ledger" is NO."""
         key = self._key if fence else None
         nothing = memoryview(b"")
-        if self._forfeit is not None and bookie in self._forfeit.bookies:
+        if self._forfeit is not None and bookie in self._forfeit.requirement.absent:
             return ReplicaResponse.NO, "given up", None, nothing
         try:
             bookie_response = await self._context.bookies.read(

@@ -168,10 +168,13 @@ class ClusterMetadata:
         nodes = await self._present(list(paths.values()))
         return {ledger: nodes[path] for ledger, path in paths.items() if path in nodes}
 
-    async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
+    async def write_ledger(
+        self, ledger: LedgerId, metadata: LedgerMetadata, version: Version, *, absent: Collection[BookieId] = ()
+    ) -> Version:
         data, store = ctoken.rewritten(metadata), await self._cluster()
+        places = [place for bookie in absent for place in self._no_places(bookie)]
         try:
-            await store.change(Update(self._path(ledger), data, version))
+            await store.change(Update(self._path(ledger), data, version), *places)
         except NoSuchZnode:
             raise NoSuchLedger(ledger=ledger) from None
         except ZnodeChanged as error:
@@ -293,6 +296,10 @@ class ClusterMetadata:
         self._registrations.append(place)
         return place
 
+    def _no_places(self, bookie: BookieId) -> list[Absent]:
+        """Returns what a change has beside it that is made only while a bookie is not registered."""
+        return [Absent(f"{folder}/{bookie}") for folder in (self._available, self._read_only)]
+
     # -- cookies and the cluster --------------------------------------------------------------------------------------
 
     def _cookie_path(self, bookie: BookieId) -> str:
@@ -312,7 +319,7 @@ class ClusterMetadata:
 
     async def delete_cookie(self, bookie: BookieId, version: Version, *beside: Create, is_down: bool = False) -> None:
         store, path = await self._cluster(), self._cookie_path(bookie)
-        places = [Absent(f"{folder}/{bookie}") for folder in (self._available, self._read_only) if is_down]
+        places = self._no_places(bookie) if is_down else []
         try:
             await store.change(Delete(path, version), *places, *beside)
         except NoSuchZnode:

@@ -151,10 +151,12 @@ class MetadataDriver(Protocol):
         """
         ...
 
-    async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
-        """Replace the metadata. Returns the new version.
+    async def write_ledger(
+        self, ledger: LedgerId, metadata: LedgerMetadata, version: Version, *, absent: Collection[BookieId] = ()
+    ) -> Version:
+        """Replace the metadata, while none of the bookies that are ``absent`` is registered. Returns the new version.
 
-        Raises MetadataConflict when the stored version differs, NoSuchLedger.
+        Raises MetadataConflict when the stored version differs, or one of these bookies is back; NoSuchLedger.
         """
         ...
 

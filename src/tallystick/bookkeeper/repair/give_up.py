@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger import changes
-from tallystick.bookkeeper.ledger.changes import VersionedMetadata
+from tallystick.bookkeeper.ledger.changes import Requirement, VersionedMetadata
 from tallystick.bookkeeper.ledger.client import LedgerClient
 from tallystick.bookkeeper.ledger.recover import Forfeit, recover
 from tallystick.bookkeeper.ledger.striping import Striping
@@ -85,42 +85,49 @@ class GivingUp:
         await tree.prepare()
         if not await tree.lock(self._ledger, HOLDER):
             raise UsageError("another worker has this ledger in hand; see: tally autorecovery status")
+
+        async def check() -> None:
+            if not await tree.holds(self._ledger):
+                raise MetadataUnavailable("the lock of the ledger was lost: look again", ledger=self._ledger)
+            _, bookies = await self._read()
+            if back := [bookie for bookie in shown.absent if bookies.find(bookie) is not None]:
+                raise UsageError("a bookie is back that may have some of them: look again", bookies=back)
+
+        requirement = Requirement(check, shown.absent)
         try:
             versioned, loss = await self._look_again(shown)
+            await check()  # to read a whole ledger takes its time
             if not versioned.value.is_closed:
-                forfeit = Forfeit(loss.absent, self._lac)
+                forfeit = Forfeit(self._lac, requirement)
                 password = versioned.value.password
                 await recover(self._context, self._placement, self._ledger, versioned, password, forfeit)
                 versioned, loss = await self._look_again(shown)
-            await self._store(versioned, loss, who)
+                await check()
+            await self._store(versioned, loss, who, requirement)
             return loss
         finally:
             await tree.unlock(self._ledger)
 
     async def _look_again(self, shown: Loss) -> tuple[VersionedMetadata, Loss]:
-        """Raises UsageError if there is more to give up than was shown, or a bookie is back by now."""
+        """Raises UsageError if there is more to give up than was shown."""
         versioned, bookies = await self._read()
         loss = await self._loss(versioned.value, bookies)
-        _, bookies = await self._read()  # to read a whole ledger takes its time
-        self._require_shown(shown, loss, bookies)
-        return versioned, loss
-
-    def _require_shown(self, shown: Loss, loss: Loss, bookies: RegisteredBookies) -> None:
-        if back := [bookie for bookie in shown.absent if bookies.find(bookie) is not None]:
-            raise UsageError("a bookie is back that may have some of them: look again", bookies=back)
         more = [run for run in loss.lost if not any(first <= run[0] and run[1] <= last for first, last in shown.lost)]
         if more or (loss.closes and loss.last_entry < shown.last_entry):
             raise UsageError("more would be given up than was shown: look again", entries=shortfall.text_of(more))
+        return versioned, loss
 
-    async def _store(self, versioned: VersionedMetadata, loss: Loss, who: str) -> None:
+    async def _store(self, versioned: VersionedMetadata, loss: Loss, who: str, requirement: Requirement) -> None:
         now_ms = self._context.clock.wall_ms()
         line = GivenUp(self._ledger, who, now_ms, loss.last_entry, shortfall.text_of(loss.lost), loss.absent)
         await GivenUpTree(self._driver).note(line)
 
         def marked(newest: LedgerMetadata) -> LedgerMetadata | None:
+            if newest != versioned.value:
+                raise UsageError("another process changed the ledger meanwhile: look again", ledger=self._ledger)
             return with_lost(newest, loss.lost) if loss.lost else None
 
-        await changes.replace_bookie(self._driver, self._ledger, versioned, marked)
+        await changes.replace_bookie(self._driver, self._ledger, versioned, marked, requirement)
         await LostTree(self._driver).forget(self._ledger)
         self._context.events.emit(
             "entries given up",

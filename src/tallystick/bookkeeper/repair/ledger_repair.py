@@ -195,11 +195,12 @@ class LedgerRepair:
         outcome = await self._transfer(copying, versioned, place, target, belief, own)
         if outcome is not None:
             return outcome
-        # Whose session ended while it hung has no lock any more: the target may have dropped its copies since.
-        if not await self.holds():
-            raise MetadataUnavailable("the lock of the ledger was lost while it was repaired", ledger=self.ledger)
         stored = await changes.replace_bookie(
-            self.context.driver, self.ledger, versioned, lambda newest: shortfall.replaced(newest, place, target)
+            self.context.driver,
+            self.ledger,
+            versioned,
+            lambda newest: shortfall.replaced(newest, place, target),
+            changes.Requirement(self._require_lock),
         )
         if target in stored.value.ensemble_of(place.first):  # else another was faster
             first, last = place.first, place.last
@@ -207,6 +208,12 @@ class LedgerRepair:
                 "replica moved", ledger=self.ledger, first=first, last=last, lost=place.bookie, bookie=target
             )
         return None
+
+    async def _require_lock(self) -> None:
+        """Raises MetadataUnavailable once the session ended while this process hung: another may have the lock, and the
+        target may have dropped its copies since."""
+        if not await self.holds():
+            raise MetadataUnavailable("the lock of the ledger was lost while it was repaired", ledger=self.ledger)
 
     async def _transfer(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -27,10 +28,10 @@ async def test_a_writer_that_is_aborted_changes_no_ensemble_any_more(
     before = await client.ledger_metadata(writer.id)
     write_ledger, asked, let_go = client.context.driver.write_ledger, asyncio.Event(), asyncio.Event()
 
-    async def slowly(ledger: int, metadata: LedgerMetadata, version: int) -> int:
+    async def slowly(ledger: int, metadata: LedgerMetadata, version: int, **more: Any) -> int:
         asked.set()
         await let_go.wait()
-        return await write_ledger(ledger, metadata, version)
+        return await write_ledger(ledger, metadata, version, **more)
 
     monkeypatch.setattr(client.context.driver, "write_ledger", slowly)
     await cluster.down(before.ensemble[0])

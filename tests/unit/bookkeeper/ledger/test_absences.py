@@ -191,7 +191,7 @@ async def test_metadata_that_does_not_answer_is_asked_again(cluster: RepairedClu
     driver: Any = client.context.driver
     write, failures = driver.write_ledger, 0
 
-    async def failing(*arguments: Any) -> Any:
+    async def failing(*arguments: Any, **more: Any) -> Any:
         nonlocal failures
         failures += 1
         raise MetadataUnavailable("no response")

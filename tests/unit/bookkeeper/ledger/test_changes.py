@@ -131,7 +131,9 @@ class Losing(ClusterMetadata):
         self._made, self._meanwhile, self._unreadable = made, meanwhile, unreadable
         self.asked: list[LedgerMetadata] = []
 
-    async def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> int:
+    async def write_ledger(
+        self, ledger: int, metadata: LedgerMetadata, version: int, *, absent: Collection[str] = ()
+    ) -> int:
         self.asked.append(metadata)
         if not self._made:
             return await super().write_ledger(ledger, metadata, version)

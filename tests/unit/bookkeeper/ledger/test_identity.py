@@ -274,7 +274,7 @@ async def test_a_bookie_that_is_replaced_after_it_took_a_place_over_is_not_belie
     stored: list[str] = []
     write_ledger = client.context.driver.write_ledger
 
-    async def then_replaced(ledger: int, metadata: LedgerMetadata, version: int) -> int:
+    async def then_replaced(ledger: int, metadata: LedgerMetadata, version: int, **more: Any) -> int:
         if not stored:
             [new] = set(metadata.ensemble) - set(writer.metadata.ensemble)
             stored.append(new)
@@ -282,7 +282,7 @@ async def test_a_bookie_that_is_replaced_after_it_took_a_place_over_is_not_belie
             if cookie is not None:
                 await cluster.driver.delete_cookie(new, cookie.version)
             await cluster.driver.write_cookie(new, b"another", None)
-        return await write_ledger(ledger, metadata, version)
+        return await write_ledger(ledger, metadata, version, **more)
 
     monkeypatch.setattr(client.context.driver, "write_ledger", then_replaced)
     await cluster.down(writer.metadata.ensemble[0])

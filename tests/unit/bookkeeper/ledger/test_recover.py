@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -217,9 +218,9 @@ async def test_a_dead_bookie_is_replaced_in_the_closing_write_only(
     client = cluster.client()
     write = client.context.driver.write_ledger
 
-    async def noted(ledger: int, metadata: LedgerMetadata, version: int) -> int:
+    async def noted(ledger: int, metadata: LedgerMetadata, version: int, **more: Any) -> int:
         writes.append(metadata.state)
-        return await write(ledger, metadata, version)
+        return await write(ledger, metadata, version, **more)
 
     monkeypatch.setattr(client.context.driver, "write_ledger", noted)
     reader = await client.open_ledger(writer.id, recover=True)

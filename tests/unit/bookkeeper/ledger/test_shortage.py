@@ -198,7 +198,7 @@ async def test_while_the_metadata_service_is_away_the_writer_goes_on_and_changes
     await writer.append(b"0")
     driver, write = client.context.driver, client.context.driver.write_ledger
 
-    async def away(*_: object) -> int:
+    async def away(*_: object, **more: object) -> int:
         raise MetadataUnavailable("away")
 
     monkeypatch.setattr(driver, "write_ledger", away)

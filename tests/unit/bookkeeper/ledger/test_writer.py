@@ -245,7 +245,7 @@ async def test_q9_metadata_that_cannot_be_written_stops_the_writer(
     client = cluster.client()
     writer = await client.create_ledger(3, write_quorum=3, ack_quorum=3)
 
-    async def lost(*_: object) -> int:
+    async def lost(*_: object, **more: object) -> int:
         raise MetadataError("the connection is gone")
 
     with monkeypatch.context() as patch:

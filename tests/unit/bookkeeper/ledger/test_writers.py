@@ -319,16 +319,16 @@ async def test_q8_a_bookie_lost_to_many_ledgers_is_replaced_in_some_of_them_at_a
     under_way, most = 0, 0
     write = cluster.driver.write_ledger
 
-    async def counted(*arguments: Any) -> int:
+    async def counted(*arguments: Any, **more: Any) -> int:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
         try:
-            return await write(*arguments)
+            return await write(*arguments, **more)
         finally:
             under_way -= 1
 
-    monkeypatch.setattr(type(cluster.driver), "write_ledger", lambda _, *arguments: counted(*arguments))
+    monkeypatch.setattr(type(cluster.driver), "write_ledger", lambda _, *arguments, **more: counted(*arguments, **more))
     await cluster.bookies["b0"].stop()
     await asyncio.gather(*(writer.append_batch([b"y"] * 3) for writer in writers))
     assert 1 < most <= 20

@@ -195,6 +195,8 @@ async def test_nor_once_one_came_back_while_the_ledger_was_looked_at_again(
     monkeypatch.setattr(GivingUp, "_loss", takes_its_time)
     with pytest.raises(UsageError, match="is back"):
         await giving_up(cluster, ledger).give_up(shown, "op")
+    assert await GivenUpTree(cluster.driver).all() == []
+    assert (await cluster.metadata(ledger)).state is (LedgerState.OPEN if is_open else LedgerState.CLOSED)
     reader = await cluster.client().open_ledger(ledger, recover=is_open)
     assert reader.last_entry == 9
     assert (await read_all(cluster.client(), ledger)) == (list(range(10)), [])

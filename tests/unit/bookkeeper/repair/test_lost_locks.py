@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pytest
 
 from support.repaired import RepairedCluster
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.store import Delete
 from tallystick.bookkeeper.repair.copying import Copying
+from tallystick.bookkeeper.wire.values import LedgerMetadata
+from tallystick.errors import MetadataUncertain
 
 
 async def test_who_lost_its_lock_while_it_hung_names_no_bookie(
@@ -36,4 +40,32 @@ async def test_who_lost_its_lock_while_it_hung_names_no_bookie(
     await asyncio.sleep(60)
     assert dropped and "lock" in str(cluster.heard("ledger not repaired"))
     assert ensemble[0] not in (await cluster.require_whole(ledger)).ensemble
+    assert await cluster.marks() == [] and await cluster.tree.locks() == {}
+
+
+async def test_nor_does_one_whose_change_got_no_answer_then(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The very same change was sent again once the service was back, whoever had the lock meanwhile."""
+    ledger, dropped = await cluster.written(20), list[str]()
+    gone, *others = (await cluster.metadata(ledger)).ensemble
+    write = ClusterMetadata.write_ledger
+
+    async def write_ledger(
+        driver: ClusterMetadata, id: int, metadata: LedgerMetadata, version: int, **more: Any
+    ) -> int:
+        new = set(metadata.ensemble) - {gone, *others}
+        if new and not dropped:
+            dropped.extend(new)
+            await cluster.driver.store.change(Delete(cluster.tree._lock_path(ledger)))
+            for key in [key for key in cluster.bookies[dropped[0]].entries if key[0] == ledger]:
+                del cluster.bookies[dropped[0]].entries[key]
+            raise MetadataUncertain("the answer was lost")
+        return await write(driver, id, metadata, version, **more)
+
+    monkeypatch.setattr(ClusterMetadata, "write_ledger", write_ledger)
+    await cluster.down(gone)
+    cluster.repair(grace_s=0.0)
+    await asyncio.sleep(60)
+    assert dropped and gone not in (await cluster.require_whole(ledger)).ensemble
     assert await cluster.marks() == [] and await cluster.tree.locks() == {}

@@ -24,7 +24,7 @@ async def test_an_entry_that_was_given_up(cluster: SmallCluster) -> None:
     assert await texts(reader) == "abcdefgh"
     driver, ledger = cluster.driver, owner.info.ledgers[0].ledger
     versioned = await driver.read_ledger(ledger)
-    await changes.replace_bookie(driver, ledger, versioned, lambda newest: with_lost(newest, [(2, 3)]))
+    await changes.replace_bookie(driver, ledger, versioned, lambda newest: with_lost(newest, [(2, 3)]), changes.ALWAYS)
     with pytest.raises(EntryLost) as told:
         await texts(reader)
     assert (told.value.ledger, told.value.entry, told.value.last) == (ledger, 2, 3)
