@@ -1,4 +1,6 @@
-"""Bugs planted in changes of metadata that come late: the lock or an answer was lost, or a bookie is back."""
+"""Bugs planted in what comes late: a change of metadata behind a lost lock or answer, and the answer of a process whose
+bookie is registered elsewhere by then.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from sim.mutants import Mutant
 
 REPAIR, LEDGER = "bookkeeper/repair/", "bookkeeper/ledger/"
 GIVE_UP = "tests/unit/bookkeeper/repair/test_give_up_late.py"
+IDENTITY = "tests/unit/bookkeeper/ledger/test_identity.py"
 LOCKS = "tests/unit/bookkeeper/repair/test_lost_locks.py"
 
 
@@ -50,5 +53,26 @@ LATE_MUTANTS = (
         REPAIR + "give_up.py",
         "            if newest != versioned.value:\n",
         "            if False:\n",
+    ),
+    _planted(
+        "a process that hung is believed though its bookie rejoined elsewhere (Q15)",
+        LEDGER + "identity.py",
+        "        self._identity, self._is_stale = None, True\n",
+        "        pass\n",
+        killer=IDENTITY,
+    ),
+    _planted(
+        "what was read of a bookie before the registrations changed counts behind that",
+        LEDGER + "identity.py",
+        "                while self._is_stale:\n",
+        "                if self._is_stale:\n",
+        killer=IDENTITY,
+    ),
+    _planted(
+        "a connection to a process whose bookie is registered elsewhere stays",
+        LEDGER + "bookie_peer.py",
+        "self._address not in (None, address):\n",
+        "False:\n",
+        killer=IDENTITY,
     ),
 )

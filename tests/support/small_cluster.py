@@ -46,9 +46,13 @@ class SmallCluster:
         for name in names:
             self._registrations[name] = await self.driver.register(name, await self.bookies[name].start())
 
+    async def unregister(self, name: str) -> None:
+        """End a registration, as when the session of a process ended that goes on."""
+        await self._registrations.pop(name).close()
+
     async def down(self, *names: str) -> None:
         for name in names:
-            await self._registrations.pop(name).close()
+            await self.unregister(name)
             await self.bookies[name].stop()
         await asyncio.sleep(0.002)  # virtual, or little: clients see the ends of their connections
 

@@ -15,6 +15,7 @@ from tallystick.bookkeeper.ledger.counts import ClientCounts
 from tallystick.bookkeeper.ledger.handshake import Handshaker, no_offers
 from tallystick.bookkeeper.ledger.identity import (
     ANOTHER_BOOKIE,
+    MOVED,
     Address,
     Identify,
     Identity,
@@ -113,6 +114,16 @@ class BookiePeer:
             timeout_s = self._settings.add_timeout_s
             self._identity = LinkIdentity(self.bookie, self._identify, self._connected, link.end, timeout_s)
         self._identity.ask(callback)
+
+    def registrations_changed(self) -> None:
+        """Nothing new counts over the living link before it was read again who is at its other end."""
+        if self._identity is not None:
+            self._identity.registrations_changed()
+
+    def registered_at(self, address: Address) -> None:
+        """End the living link if it leads elsewhere."""
+        if self._link is not None and self._link.alive and self._address not in (None, address):
+            self._link.end(MOVED.format(*address))
 
     async def _connected(self) -> Address | None:
         if self._attempt is not None:

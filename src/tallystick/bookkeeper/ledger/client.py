@@ -64,6 +64,8 @@ class LedgerClient:
         bookies = BookieClient(
             outside, self._directory.resolve, settings, identify=driver.bookie_presence, offers=self._directory.offers
         )
+        self._directory.on_change(bookies.registrations_changed)
+        self._directory.on_read(bookies.registered)
         self._restorer = Restorer(bookies, self._directory, clock, events)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         quarantine = Quarantine(clock, settings.quarantine_s)

@@ -44,6 +44,7 @@ from tallystick.bookkeeper.ledger.wires import (
     WireFactory,
     WriteLacRequest,
 )
+from tallystick.bookkeeper.metadata.driver import RegisteredBookies
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, Digest
 from tallystick.bookkeeper.wire.entry_list import EntryList
@@ -232,6 +233,17 @@ class BookieClient:
     def _expect_ok(response: BookieResponse, bookie: BookieId, what: str) -> None:
         if response.code != Code.OK:
             raise BookieUnavailable(f"the bookie does not {what}: {response.code.name}", bookie=bookie)
+
+    def registrations_changed(self) -> None:
+        """Hear that another process may be registered as a bookie that this client is connected to."""
+        for peer in (*self._peers.values(), *self._v3_peers.values()):
+            peer.registrations_changed()
+
+    def registered(self, bookies: RegisteredBookies) -> None:
+        """End connections to processes whose bookies are registered elsewhere."""
+        for peer in (*self._peers.values(), *self._v3_peers.values()):
+            if (info := bookies.find(peer.bookie)) is not None and info.address is not None:
+                peer.registered_at(info.address)
 
     def now(self) -> float:
         """Return the time of this client's clock."""

@@ -29,6 +29,7 @@ class BookieDirectory:
         self._identifying: dict[BookieId, asyncio.Task[Creation | None]] = {}
         self._changes = 0
         self._listeners: list[Callable[[], None]] = []
+        self._readers: list[Callable[[RegisteredBookies], None]] = []
         self._watch = driver.watch_bookies(self._changed)
 
     def _changed(self) -> None:
@@ -40,6 +41,10 @@ class BookieDirectory:
     def on_change(self, listener: Callable[[], None]) -> None:
         """``listener`` is called on the loop each time the registered bookies have changed."""
         self._listeners.append(listener)
+
+    def on_read(self, reader: Callable[[RegisteredBookies], None]) -> None:
+        """``reader`` is called with the registered bookies each time they were read, before who asked for them."""
+        self._readers.append(reader)
 
     async def current(self) -> RegisteredBookies:
         """Return all registered bookies. Raises MetadataError."""
@@ -56,6 +61,8 @@ class BookieDirectory:
                 bookies = await self._driver.bookies()
                 if changes == self._changes:  # else it changed while it was read
                     self._bookies = bookies
+                    for reader in self._readers:
+                        reader(bookies)
                     return bookies
         finally:
             self._reading = None

@@ -10,8 +10,11 @@ learnt its address and that in which it connected, and another bookie may listen
 read: its acks, its "no such entry", its fences would count as those of the one that is named. A bookie registers after
 it has bound its port, and one of ours serves a port only when nobody else is registered there (``bookie/address.py``).
 So who is registered at an address after the connection to it was made is who accepted that: it had the port then, and
-has it still. A connection that was found to be right stays so, whatever becomes of the registration: it ends with the
-process at its other end.
+has it still. A connection that was found to be right stays so for what was written over it before. But a process may
+hang, or be cut off from the metadata, while its bookie rejoins elsewhere with another disk: the one that is registered
+is in limbo with all ledgers of before, and denies what the other acknowledges of a new one. So whose connection it is
+is read again, before anything new counts, once the registrations have changed: the client hears of that before it
+hears that its own later change of the metadata was made. One that leads elsewhere ends.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ Identity = Creation | None | Unidentified  # None: the bookie has no cookie, whi
 IdentityCallback = Callable[[Identity], None]
 
 ANOTHER_BOOKIE = "another bookie took its id: it does not have what was written before"
+MOVED = "it is registered at {}:{} now"
 NOT_REGISTERED = "it is not registered any more, so another bookie may have its address"
 
 
@@ -61,6 +65,11 @@ class LinkIdentity:
         self._callbacks: list[IdentityCallback] = []
         self._asking: asyncio.Task[None] | None = None
         self._identity: tuple[Creation | None] | None = None
+        self._is_stale = False  # what is being read
+
+    def registrations_changed(self) -> None:
+        """Who asks from now on hears what was read after this."""
+        self._identity, self._is_stale = None, True
 
     def ask(self, callback: IdentityCallback) -> None:
         """``callback`` is called once: at once when it is known, else later on the loop."""
@@ -76,7 +85,10 @@ class LinkIdentity:
         try:
             address = await self._connected()
             async with asyncio.timeout(self._timeout_s):
-                presence = await self._identify(self._bookie)
+                self._is_stale = True
+                while self._is_stale:
+                    self._is_stale = False
+                    presence = await self._identify(self._bookie)
             identity = self._judge(presence, address)
         except TimeoutError:  # the next channel that asks tries again
             identity = Unidentified("the metadata did not answer in time")
@@ -93,7 +105,7 @@ class LinkIdentity:
             return presence.creation
         if presence.address is None:  # it may be itself, and register again: this link is asked about again then
             return Unidentified(NOT_REGISTERED)
-        reason = "it is registered at {}:{} now".format(*presence.address)
+        reason = MOVED.format(*presence.address)
         asyncio.get_running_loop().call_soon(self._moved, reason)  # when those who wait have heard it
         return Unidentified(reason)
 

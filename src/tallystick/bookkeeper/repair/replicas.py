@@ -31,6 +31,8 @@ class Replicas:
             identify=own.driver.bookie_presence,
             offers=self._directory.offers,
         )
+        self._directory.on_change(self.client.registrations_changed)
+        self._directory.on_read(self.client.registered)
 
     async def close(self) -> None:
         await self.client.close()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tallystick
+from support.fake_bookie import FakeBookie
 from support.identities import Metadata, send_adds
 from support.links import AddLog, add_frame
 from support.small_cluster import SmallCluster
@@ -21,8 +22,9 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import BookiePresence
 from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import LedgerMetadata
-from tallystick.errors import LedgerFenced, MetadataUnavailable
+from tallystick.errors import BookieUnavailable, LedgerFenced, MetadataUnavailable
 from tallystick.runtime.machine import this_machine
 
 # -- what counts ------------------------------------------------------------------------------------------------------
@@ -234,6 +236,70 @@ async def test_a_bookie_that_takes_a_place_over_is_believed_as_itself() -> None:
     assert len(writer.metadata.fragments) == 3
     assert "bookie not believed" not in cluster.kinds()
     await cluster.close()
+
+
+async def rejoined_elsewhere(cluster: SmallCluster, name: str) -> FakeBookie:
+    """A bookie comes back with another disk, at another address. Returns the process that only hung."""
+    hung = cluster.bookies[name]
+    await cluster.unregister(name)
+    cluster.bookies[name] = FakeBookie(name)
+    await cluster.up(name)
+    return hung
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_a_process_whose_bookie_rejoined_elsewhere_is_asked_for_nothing() -> None:
+    """It only hung, or was cut off from the metadata. The connection to it is as good as ever; what it acknowledges of
+    a new ledger, and a fence, the bookie that is registered knows nothing of, and denies in no limbo."""
+    cluster = await SmallCluster().start(3)
+    client = cluster.client(degraded_writes=False, absent_bookie_s=0.0)
+    async with client.create_ledger(3, write_quorum=3, ack_quorum=3) as writer:
+        await writer.append(b"all are connected")
+    hung = await rejoined_elsewhere(cluster, "b0")
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=3)
+    await writer.append(b"by whom?")
+    assert cluster.holders(writer.id, 0) == {"b0", "b1", "b2"}
+    assert (await client.open_ledger(writer.id, recover=True)).last_entry == 0
+    assert writer.id in cluster.bookies["b0"].fenced and writer.id not in hung.fenced
+    await hung.stop()
+    await cluster.close()
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_nor_is_it_believed_by_who_has_not_read_that_yet() -> None:
+    cluster = await SmallCluster().start(1)
+    client = cluster.client(absent_bookie_s=0.0)
+    async with client.create_ledger(1, write_quorum=1, ack_quorum=1) as writer:
+        await writer.append(b"connected")
+    bookies = client.context.bookies
+    assert (await bookies.read("b0", writer.id, 0, proven=True)).code == Code.OK
+    hung = await rejoined_elsewhere(cluster, "b0")
+    with pytest.raises(BookieUnavailable, match="registered at"):
+        await bookies.read("b0", writer.id, 0, proven=True)
+    assert (await bookies.read("b0", writer.id, 0, proven=True)).code == Code.NO_LEDGER
+    await hung.stop()
+    await cluster.close()
+
+
+async def test_what_was_read_before_the_registrations_changed_is_read_again() -> None:
+    here, identities = ("127.0.0.1", 1), list[Any]()
+    presences = [BookiePresence(1, here), BookiePresence(1, here), BookiePresence(2, here)]
+
+    async def identify(bookie: str) -> BookiePresence:
+        if len(presences) == 2:
+            link.registrations_changed()
+        return presences.pop(0)
+
+    async def connected() -> tuple[str, int]:
+        return here
+
+    link = LinkIdentity("b0", identify, connected, lambda reason: None, 10.0)
+    link.ask(identities.append)
+    await until(lambda: identities == [1])
+    link.registrations_changed()
+    link.ask(identities.append)
+    await until(lambda: identities == [1, 2])
+    assert not presences
 
 
 async def test_identities_are_read_once_until_the_registrations_change() -> None:
