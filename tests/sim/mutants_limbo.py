@@ -129,8 +129,29 @@ LIMBO_MUTANTS = (
     _planted(
         "a rejoin that was cut short cannot be asked for again",
         BOOKIE + "rejoin.py",
-        "        self.lost = () if is_whole else self.bare\n",
+        "        self.lost = () if self._is_whole(folders) else self.bare\n",
         "        self.lost = self.bare\n",
+        _TESTS + "test_rejoin.py",
+    ),
+    _planted(
+        "a rejoin that was cut short between two cookies cannot be asked for again",
+        BOOKIE + "rejoin.py",
+        "        return all(folder.has_data for folder in self._bare) and len(starts) == 1\n",
+        "        return False\n",
+        _TESTS + "test_rejoin.py",
+    ),
+    _planted(
+        "what a rejoin left before its limbo was durable is taken for a whole disk (Q15)",
+        BOOKIE + "rejoin.py",
+        "for folder in self._bare) and len(starts) == 1\n",
+        "for folder in self._bare)\n",
+        _TESTS + "test_rejoin.py",
+    ),
+    _planted(
+        "who was registered since a rejoin that was cut short between two cookies is denied what it took (Q15)",
+        BOOKIE + "own_disk.py",
+        "        if bare and not self.lost:  # a rejoin",
+        "        if False:  # a rejoin",
         _TESTS + "test_rejoin.py",
     ),
     _planted(

@@ -111,6 +111,8 @@ class OwnDisk:
         kept = [folder for folder in self._folders if folder not in bare]
         if not kept or not (bare or self._unusable):
             return True
+        if bare and not self.lost:  # a rejoin was cut short when it was registered: others may have been since
+            return True
         return self.progress.lags(kept, storage.positions, storage.lost_journals)
 
     async def begin(self, storage: Storage, checkpoint: Callable[[], Awaitable[None]]) -> None:

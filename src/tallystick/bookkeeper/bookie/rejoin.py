@@ -16,8 +16,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tallystick.bookkeeper.bookie.cookies import FILE, MARK, Folder, expected_cookie, look, require_same
+from tallystick.bookkeeper.bookie.cookies import FILE, MARK, START_FILE, Folder, expected_cookie, look, require_same
 from tallystick.bookkeeper.bookie.places import StorageFolders
+from tallystick.bookkeeper.bookie.progress import stored_start
 from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
@@ -26,7 +27,7 @@ from tallystick.bookkeeper.wire import cookie as cookie_format
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
-from tallystick.errors import InvalidCookie, MetadataError, MetadataUnavailable, UsageError
+from tallystick.errors import CorruptRecord, InvalidCookie, MetadataError, MetadataUnavailable, UsageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import Disk, read_file
 
@@ -90,10 +91,19 @@ class Rejoin:
                 rejoined = cookie_format.decode(read_file(self._disk, mark), where=mark)
                 require_same(expected, None, [replace(folder, cookie=rejoined)])
             write_atomic(self._disk, mark, self._cookie)
-        # All of them may have what a rejoin that was cut short made there: a whole disk, but for the cookies.
-        is_whole = len(self.bare) == len(folders) and any(folder.has_data for folder in folders)
-        self.lost = () if is_whole else self.bare
+        self.lost = () if self._is_whole(folders) else self.bare
         await self._wait_until_gone(patience_s)
+
+    def _is_whole(self, folders: Sequence[Folder]) -> bool:
+        """Return whether a rejoin that was cut short made a whole disk of the folders, but for some of the cookies: all
+        of them lack those, or its start was counted in each, which is done when all else is durable."""
+        if len(self._bare) == len(folders):
+            return any(folder.has_data for folder in folders)
+        try:
+            starts = {stored_start(self._disk, os.path.join(folder.path, START_FILE)) for folder in folders}
+        except CorruptRecord:
+            return False
+        return all(folder.has_data for folder in self._bare) and len(starts) == 1
 
     async def _wait_until_gone(self, patience_s: float) -> None:
         """Wait for the end of the registration: who is registered acknowledges entries that no listing has. One that

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from support.bookies import KEY, Home, adds, read, talking
+from support.bookies import KEY, Home, Peer, adds, read, talking
 from tallystick.bookkeeper.bookie import bookie as bookie_module
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
+from tallystick.bookkeeper.bookie.cookies import MARK
 from tallystick.bookkeeper.bookie.rejoin import Rejoin
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Update
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieInfo, DigestType, Fragment, LedgerMetadata
-from tallystick.errors import InvalidCookie, MetadataConflict, MetadataUnavailable, UsageError
+from tallystick.errors import InvalidCookie, MetadataConflict, MetadataUnavailable, StorageError, UsageError
+from tallystick.runtime.disk import OsDisk
 
 pytestmark = pytest.mark.real_time
 
@@ -26,8 +29,8 @@ def metadata(*bookies: str) -> LedgerMetadata:
     return LedgerMetadata(len(bookies), 1, 1, (Fragment(0, bookies),), DigestType.CRC32C, b"pw")
 
 
-async def rejoin(home: Home) -> Bookie:
-    settings = replace(home.settings, session_timeout_s=0.2)
+async def rejoin(home: Home, **changes: Any) -> Bookie:
+    settings = replace(home.settings, session_timeout_s=0.2, **changes)
     return await start_bookie(settings, home.outside(), home.storage, rejoin=True)
 
 
@@ -173,6 +176,78 @@ async def test_q15_whose_other_process_went_on_meanwhile_rejoins_again(
     bookie = await rejoin(home)
     async with talking(bookie) as peer:
         assert await peer.code(read(meanwhile[0], 0)) == Code.IO_ERROR
+    await bookie.stop()
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_a_rejoin_that_is_cut_short_between_its_cookies_keeps_what_it_took(
+    home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No start took its folders then, and no other rejoin: the state was missing beside a journal that had a cookie."""
+    opened, *_ = await fill(home, cluster)
+    shutil.rmtree(home.path)
+    register, rename, renamed, taken = ClusterMetadata.register, OsDisk.rename, list[str](), list[int]()
+
+    async def then_taken(driver: ClusterMetadata, *args: Any, **more: Any) -> Any:
+        registration = await register(driver, *args, **more)
+        address = (await cluster.bookies()).writable["b0"].address
+        assert address is not None
+        peer = Peer(*await asyncio.open_connection(*address))
+        taken.append((await cluster.create_ledger(metadata("b0"))).value)
+        assert await peer.code(adds(taken[0], [0])) == Code.OK
+        await peer.close()
+        return registration
+
+    def killed(disk: OsDisk, source: str, target: str) -> None:
+        if source.endswith(MARK):
+            if renamed:
+                raise StorageError("killed")
+            renamed.append(source)
+        rename(disk, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClusterMetadata, "register", then_taken)
+        patch.setattr(OsDisk, "rename", killed)
+        with pytest.raises(StorageError, match="killed"):
+            await rejoin(home)
+    with pytest.raises(InvalidCookie, match="no cookie"):
+        await home.start()
+    bookie = await rejoin(home)
+    async with talking(bookie) as peer:
+        assert await peer.code(read(taken[0], 0)) == Code.OK, "it was acknowledged"
+        assert await peer.code(read(taken[0], 1)) == Code.IO_ERROR, "another process may have been registered since"
+        assert await peer.code(read(opened, 0)) == Code.IO_ERROR
+    await bookie.stop()
+    home.looks = True  # whose entries these are
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(read(taken[0], 0)) == Code.OK
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_one_that_is_cut_short_before_its_limbo_is_durable_made_no_whole_disk(
+    home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that was lost has files by then, and nothing of what it had."""
+    folders = {"ledger_dirs": tuple(str(home.path / f"ledgers-{number}") for number in (0, 1))}
+    ledgers = [(await cluster.create_ledger(metadata("b0"))).value for _ in range(8)]
+    async with home.running(**folders) as bookie, talking(bookie) as peer:
+        for ledger in ledgers:
+            assert await peer.code(adds(ledger, [0])) == Code.OK
+    shutil.rmtree(folders["ledger_dirs"][1])
+
+    async def broken(self: Rejoin) -> None:
+        raise MetadataUnavailable("the connection broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Rejoin, "list_ledgers", broken)
+        with pytest.raises(MetadataUnavailable):
+            await rejoin(home, **folders)
+    bookie = await rejoin(home, **folders)
+    assert bookie.storage.limbo
+    async with talking(bookie) as peer:
+        codes = [await peer.code(read(ledger, 0)) for ledger in ledgers]
+        lost = [ledger for ledger, code in zip(ledgers, codes, strict=True) if code == Code.IO_ERROR]
+        assert set(codes) <= {Code.OK, Code.IO_ERROR} and set(lost) <= set(bookie.storage.limbo)
     await bookie.stop()
 
 
