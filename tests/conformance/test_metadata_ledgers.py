@@ -12,7 +12,7 @@ import pytest
 from support.waiting import until
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Record
 from tallystick.bookkeeper.wire import metadata as wire
-from tallystick.bookkeeper.wire.values import MAX_ID, DigestType, Fragment, LedgerMetadata, LedgerState
+from tallystick.bookkeeper.wire.values import MAX_ID, BookieInfo, DigestType, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import LedgerExists, MetadataConflict, NoSuchLedger, UsageError
 
 if TYPE_CHECKING:
@@ -94,6 +94,21 @@ async def test_q8_only_the_version_that_was_read_can_be_replaced(cluster: Place)
         await other.write_ledger(ledger, METADATA.in_recovery(), 0)
     found = await other.read_ledger(ledger)
     assert (found.value, found.version) == (changed, version)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_metadata_of_a_ledger_that_is_written_while_a_bookie_is_down_stays_while_it_is_registered(
+    cluster: Place, read_only: bool
+) -> None:
+    one, other = await cluster.connect(), await cluster.connect()
+    created = await one.create_ledger(METADATA)
+    registration = await one.register("bookie-1", BookieInfo.at("127.0.0.1", 1), read_only=read_only)
+    with pytest.raises(MetadataConflict):
+        await other.write_ledger(created.value, METADATA.in_recovery(), created.version, absent=["b0", "bookie-1"])
+    assert (await other.read_ledger(created.value)).value == METADATA
+    await registration.close()
+    await other.write_ledger(created.value, METADATA.in_recovery(), created.version, absent=["b0", "bookie-1"])
+    assert (await one.read_ledger(created.value)).value == METADATA.in_recovery()
 
 
 @pytest.mark.rule("Q16")
