@@ -134,7 +134,9 @@ def bookies_main(
         require_count(instances)
         texts = SCHEMA.values(config, overrides)
         own, pages = bookie_instances(texts, instances, checked=tuple(KEYS.keys))
-        return partial(_instances, _commands("bookie", config, overrides, own, rejoin=rejoin), pages), ()
+        # Each rejoins for one start: who is killed later has its own disk.
+        once = ["--rejoin"] if rejoin else []
+        return partial(_instances, _commands("bookie", config, overrides, own), pages, once), ()
 
     return _main("bookie", load, out, ends_start=True)
 
@@ -148,7 +150,7 @@ def brokers_main(config: str | None, overrides: Mapping[str, str], instances: in
 
         require_count(instances)
         own, pages = broker_instances(SCHEMA.values(config, overrides), instances)
-        return partial(_instances, _commands("broker", config, overrides, own), pages), ()
+        return partial(_instances, _commands("broker", config, overrides, own), pages, ()), ()
 
     return _main("broker", load, out, ends_start=True)
 
@@ -158,8 +160,6 @@ def _commands(
     config: str | None,
     overrides: Mapping[str, str],
     own: Sequence[Mapping[str, str]],
-    *,
-    rejoin: bool = False,
 ) -> list[list[str]]:
     """The command of each instance: that of all, with the settings that are its own."""
     start = [
@@ -172,13 +172,15 @@ def _commands(
         *(["--config", config] if config is not None else []),
     ]
     settings = [[f"--set={key}={value}" for key, value in {**overrides, **each}.items()] for each in own]
-    return [[*start, *words, *(["--rejoin"] if rejoin else [])] for words in settings]
+    return [[*start, *words] for words in settings]
 
 
-async def _instances(commands: Sequence[Sequence[str]], pages: Pages | None, outside: Outside) -> Server:
+async def _instances(
+    commands: Sequence[Sequence[str]], pages: Pages | None, once: Sequence[str], outside: Outside
+) -> Server:
     from tallystick.runtime.instances import Instances
 
-    service = await Instances.start(commands, outside, pages)
+    service = await Instances.start(commands, outside, pages, once=once)
     return Server(service.ready, service.failure, service.stop)
 
 

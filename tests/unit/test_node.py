@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,10 @@ from tallystick import node
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.codec.implementation import in_use
-from tallystick.errors import StorageError
+from tallystick.errors import StorageError, UsageError
 from tallystick.node import bookie_main, bookies_main, broker_main, name_server_main
 from tallystick.rocketmq.wire.remoting import encode
+from tallystick.runtime.instances import Instances
 from tallystick.runtime.machine import this_machine
 
 pytestmark = pytest.mark.usefixtures("house_logger")  # some run a server's main in this process
@@ -345,3 +347,18 @@ def test_several_brokers_are_groups_of_their_own(tmp_path: Path) -> None:
     assert lines == ["ready broker=b-1 id=0", "ready broker=b-2 id=0", "ready instances=2 of=2"]
     assert code == 0, log
     assert (tmp_path / "instance-1" / "commitlog").is_dir() and (tmp_path / "instance-2" / "commitlog").is_dir()
+
+
+def test_several_that_rejoin_do_so_once(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = list[tuple[Any, Any]]()
+
+    async def start(commands: Any, *args: Any, once: Any) -> None:
+        starts.append((commands, once))
+        raise UsageError("that is all")
+
+    monkeypatch.setattr(Instances, "start", start)
+    for rejoin in (True, False):
+        bookies_main(config, {}, 2, rejoin=rejoin)
+    [(commands, once), (others, never)] = starts
+    assert commands == others and list(once) == ["--rejoin"] and list(never) == []
+    assert not any("--rejoin" in command for command in commands)

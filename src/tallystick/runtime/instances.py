@@ -36,10 +36,12 @@ _STARTS, _SERVES, _WAITS, _ENDED = "starts", "serves", "waits", "ended"
 
 @dataclass
 class Instance:
-    """``command`` runs a server that prints one line when it is ready. ``seen``: it was ready, or ended."""
+    """``command`` runs a server that prints one line when it is ready, with the words ``once`` behind it until it was.
+    ``seen``: it was ready, or ended."""
 
     number: int
     command: Sequence[str]
+    once: Sequence[str] = ()
     state: str = _STARTS
     ready: str = ""
     starts: int = 0
@@ -70,8 +72,8 @@ class Instances:
     """The processes of one service. ``failure`` gets an error when none runs any more: its field ``exit_code`` is that
     of a process, or minus the signal that ended it."""
 
-    def __init__(self, commands: Sequence[Sequence[str]], outside: Outside) -> None:
-        self._instances = [Instance(number, command) for number, command in enumerate(commands, 1)]
+    def __init__(self, commands: Sequence[Sequence[str]], outside: Outside, once: Sequence[str]) -> None:
+        self._instances = [Instance(number, command, once) for number, command in enumerate(commands, 1)]
         self._clock, self._events, self._network = outside.clock, outside.events, outside.network
         self._stopping = asyncio.Event()
         self._keepers: list[asyncio.Task[None]] = []
@@ -79,9 +81,14 @@ class Instances:
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def start(cls, commands: Sequence[Sequence[str]], outside: Outside, pages: Pages | None) -> Instances:
-        """Return when each is ready or has ended. Raises TallyError, as ``failure``, if none is; UsageError."""
-        service = cls(commands, outside)
+    async def start(
+        cls, commands: Sequence[Sequence[str]], outside: Outside, pages: Pages | None, *, once: Sequence[str] = ()
+    ) -> Instances:
+        """Return when each is ready or has ended. Raises TallyError, as ``failure``, if none is; UsageError.
+
+        ``once``: words behind each command for its first start alone, which is over when it was ready.
+        """
+        service = cls(commands, outside, once)
         if pages is not None:
             await service._show(pages)
         service._keepers = [asyncio.create_task(service._keep(each)) for each in service._instances]
@@ -156,6 +163,7 @@ class Instances:
         one.state, one.starts = _STARTS, one.starts + 1
         one.process = process = await asyncio.create_subprocess_exec(
             *one.command,
+            *one.once,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for this process, which tells the others
@@ -166,7 +174,7 @@ class Instances:
             _terminate(process)
         assert process.stdout is not None  # it is a pipe
         if line := (await process.stdout.readline()).decode().strip():
-            one.state, one.ready, one.exit_code = _SERVES, line, None
+            one.state, one.ready, one.exit_code, one.once = _SERVES, line, None, ()
             if one.seen.is_set():
                 self._events.emit("instance serves again", instance=one.number, starts=one.starts)
             one.seen.set()

@@ -8,7 +8,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,19 @@ while True:
 """
 
 
+# It notes how it was started; the first start is one that may be let in later, all others are ready, and killed.
+NOTED = """
+import os, sys
+with open(sys.argv[1], "a") as file:
+    file.write(" ".join(sys.argv[2:]) + "\\n")
+    is_first = file.tell() < 10
+if is_first:
+    sys.exit(4)
+print("ready", flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
 def serves(folder: Path, code_when_stopped: int = 0) -> list[str]:
     return [sys.executable, "-c", SERVER, str(folder), str(code_when_stopped)]
 
@@ -45,9 +58,9 @@ class Group:
         self.events: list[Event] = []
         self.started: list[Instances] = []
 
-    async def start(self, *commands: list[str], pages: Pages | None = None) -> Instances:
+    async def start(self, *commands: list[str], pages: Pages | None = None, once: Sequence[str] = ()) -> Instances:
         outside = this_machine(Events(self.events.append))
-        self.started.append(await Instances.start(commands, outside, pages))
+        self.started.append(await Instances.start(commands, outside, pages, once=once))
         return self.started[-1]
 
     def told(self, kind: str) -> list[dict[str, Any]]:
@@ -99,6 +112,18 @@ async def test_they_start_and_stop_together(group: Group, tmp_path: Path) -> Non
     await service.stop()
     assert not any(map(runs, processes)) and not service.failure.done()
     assert group.events == []
+
+
+async def test_what_is_for_one_start_is_left_out_once_that_is_done(group: Group, tmp_path: Path) -> None:
+    """A bookie that rejoins puts all of its ledgers in limbo: one that was killed a week later has its own disk."""
+    starts = tmp_path / "starts"
+    await group.start([sys.executable, "-c", NOTED, str(starts)], serves(tmp_path), once=["--once"])
+
+    async def is_started_again() -> bool:
+        return len(starts.read_text().splitlines()) >= 4
+
+    await until(is_started_again)
+    assert starts.read_text().splitlines()[:4] == ["--once", "--once", "", ""]
 
 
 async def test_who_is_killed_is_started_again(group: Group, tmp_path: Path) -> None:
