@@ -13,7 +13,7 @@ from tallystick.bookkeeper.metadata.given_up import GivenUp, GivenUpTree
 from tallystick.bookkeeper.metadata.store import Delete
 from tallystick.bookkeeper.repair.give_up import GivingUp, Loss
 from tallystick.bookkeeper.repair.settings import RepairSettings
-from tallystick.bookkeeper.wire.lost_runs import LOST_KEY
+from tallystick.bookkeeper.wire.lost_runs import LOST_KEY, with_lost
 from tallystick.bookkeeper.wire.values import LedgerMetadata, LedgerState
 from tallystick.errors import EntryLost, MetadataUncertain, TallyError
 
@@ -58,6 +58,12 @@ class Case:
     async def answer_is_lost(self) -> None:
         raise MetadataUncertain("the answer was lost")
 
+    async def made_before(self) -> None:
+        """The change is made, and its answer is lost."""
+        stored = await self._cluster.driver.read_ledger(self.ledger)
+        await self._cluster.driver.write_ledger(self.ledger, with_lost(stored.value, self.shown.lost), stored.version)
+        await self.answer_is_lost()
+
     async def another_makes_good(self) -> None:
         """It has the lock, as the session of this one ended; the metadata stays as it is."""
         await self._cluster.driver.store.change(Delete(self._cluster.tree._lock_path(self.ledger)))
@@ -95,10 +101,13 @@ async def test_nothing_is_given_up_of_a_bookie_that_is_back_when_the_change_is_m
     assert await cluster.tree.locks() == {}
 
 
-async def test_what_is_given_up_stands_in_the_metadata_though_an_answer_was_lost(cluster: RepairedCluster) -> None:
+@pytest.mark.parametrize("is_made", [False, True])
+async def test_what_is_given_up_stands_in_the_metadata_though_an_answer_was_lost(
+    cluster: RepairedCluster, is_made: bool
+) -> None:
     """The end of the ledger was as it should be before the change, and was taken for it."""
     case = await Case(cluster).made(is_open=False)
-    case.before_write(case.answer_is_lost, gives_up)
+    case.before_write(case.made_before if is_made else case.answer_is_lost, gives_up)
     assert await case.give_up() == case.shown
     reader = await cluster.client().open_ledger(case.ledger)
     with pytest.raises(EntryLost):
