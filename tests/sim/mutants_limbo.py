@@ -120,6 +120,22 @@ LIMBO_MUTANTS = (
         _TESTS + "test_rejoin.py",
     ),
     _planted(
+        "the cookie of a rejoin is read behind the look at the registration (Q15)",
+        BOOKIE + "rejoin.py",
+        "            if (await self._driver.bookie_presence(self._bookie)).address is None:\n                return\n",
+        "            if (await self._driver.bookie_presence(self._bookie)).address is None:\n"
+        "                record = await self._driver.read_cookie(self._bookie)\n"
+        "                self.version = None if record is None else record.version\n                return\n",
+        _TESTS + "test_rejoin.py",
+    ),
+    _planted(
+        "a bookie that rejoined loses its registration with its first session",
+        "bookkeeper/metadata/registration.py",
+        "        self._since = None\n",
+        "",
+        "tests/unit/bookkeeper/metadata/test_registration.py",
+    ),
+    _planted(
         "a rejoin that could not register leaves folders that start (Q15)",
         BOOKIE + "own_disk.py",
         "            await checkpoint()\n            reason",

@@ -13,8 +13,9 @@ from support.bookies import KEY, Home, Peer, adds, read, talking
 from tallystick.bookkeeper.bookie import bookie as bookie_module
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.cookies import MARK
-from tallystick.bookkeeper.bookie.rejoin import Rejoin
+from tallystick.bookkeeper.bookie.rejoin import NamedLedger, Rejoin
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.driver import BookiePresence, BookieRegistration
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Update
 from tallystick.bookkeeper.wire.codes import Code
@@ -177,6 +178,34 @@ async def test_q15_whose_other_process_went_on_meanwhile_rejoins_again(
     async with talking(bookie) as peer:
         assert await peer.code(read(meanwhile[0], 0)) == Code.IO_ERROR
     await bookie.stop()
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_so_does_one_whose_other_process_went_on_right_behind_the_look(
+    home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody was registered when that was read; what came then got a ledger behind the listing, and went."""
+    await fill(home, cluster)
+    shutil.rmtree(home.path)
+    joined, others = await cluster.bookie_creation("b0"), list[BookieRegistration]()
+    presence, list_ledgers = ClusterMetadata.bookie_presence, Rejoin.list_ledgers
+
+    async def goes_on(driver: ClusterMetadata, bookie: str) -> BookiePresence:
+        read = await presence(driver, bookie)
+        if not others:
+            others.append(await cluster.register("b0", BookieInfo.at("127.0.0.1", 1), joined=joined))
+        return read
+
+    async def takes_more(one: Rejoin) -> list[NamedLedger]:
+        listed = await list_ledgers(one)
+        await cluster.create_ledger(metadata("b0"))
+        await others[0].close()
+        return listed
+
+    monkeypatch.setattr(ClusterMetadata, "bookie_presence", goes_on)
+    monkeypatch.setattr(Rejoin, "list_ledgers", takes_more)
+    with pytest.raises(MetadataConflict, match="rejoin again"):
+        await (await rejoin(home)).stop()
 
 
 @pytest.mark.rule("Q15")

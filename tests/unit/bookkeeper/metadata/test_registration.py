@@ -207,6 +207,23 @@ async def test_nor_is_one_that_was_taken_out_while_it_started(
     assert "/ledgers/available/b:1" not in store._tree.nodes
 
 
+async def test_a_bookie_that_rejoined_is_registered_again_as_any_other(store: Failing) -> None:
+    """Its cookie is of another version than when it rejoined: by its own registration."""
+    driver = ClusterMetadata(store)
+    await driver.init_cluster()
+    await driver.write_cookie("b:1", b"", None)
+    cookie = await driver.read_cookie("b:1")
+    assert cookie is not None
+    made = await driver.register("b:1", INFO, joined=cookie.creation, since=cookie.version)
+    place = "/ledgers/available/b:1"
+    before = store._tree.nodes[place].creation
+    await store.change(Delete(place))
+    await until(lambda: made_again(store, place, before))
+    await made.set_read_only(True)
+    assert list((await driver.bookies()).read_only) == ["b:1"] and not made.loss.is_set()
+    await driver.close()
+
+
 async def test_a_registration_that_moves_to_and_fro_watches_one_place(store: Failing) -> None:
     made = await kept(store)
     watches = len(store._tree.watchers)
