@@ -28,7 +28,7 @@ from tallystick.bookkeeper.ledger.owners import BookieResponse, Waiter
 from tallystick.bookkeeper.ledger.peer_times import PeerTimes
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
-from tallystick.bookkeeper.ledger.slow_bookies import SlowBookies
+from tallystick.bookkeeper.ledger.slow_bookies import NEVER, SlowBookies
 from tallystick.bookkeeper.ledger.wire_v2 import ClientWireV2
 from tallystick.bookkeeper.ledger.wire_v3 import ClientWireV3
 from tallystick.bookkeeper.ledger.wires import (
@@ -53,6 +53,7 @@ from tallystick.errors import BookieUnavailable, NoSuchLedger, UsageError
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.turn_wakes import TurnWakes
 
+SILENT_S = 10.0  # so long repair asks nothing of a bookie that did not answer it: twice the time that it waited
 MOST_WOKEN = 64  # of those who follow, in one turn: each reads what came and asks for more, some 0.1 ms
 PeerKey = tuple[BookieId, int]  # a bookie, and which of the connections to it
 
@@ -88,6 +89,7 @@ class BookieClient:
         self.heard_lacs = HeardLacs(lanes)
         self.striped_pieces = itertools.count()  # numbers those that readers ask for
         self.slow = SlowBookies(outside.clock, settings.ask_last_s)  # kept by readers, too
+        self.silent = SlowBookies(outside.clock, SILENT_S)  # kept by repair
         self.wakes = TurnWakes(MOST_WOKEN)  # of those who follow
         self.counts = ClientCounts()
         self.times = PeerTimes(outside.clock, settings.slow_add_s) if settings.slow_add_s else None
@@ -282,6 +284,10 @@ class BookieClient:
     ) -> AddChannel:
         number = next(self._lanes) if number is None else number
         return AddChannel(peer, ledger, listener, slot, self.settings.add_timeout_s, belief or Belief(), number)
+
+    def is_silent(self, bookie: BookieId) -> bool:
+        """Whether the bookie did not answer to a read of a repair some seconds ago."""
+        return bool(self.silent) and self.silent.since(bookie) != NEVER
 
     @property
     def is_closed(self) -> bool:

@@ -84,6 +84,9 @@ class CopyCheck:
         samples: int,
     ) -> tuple[Runs, Runs]:
         """Return the entries that a bookie says it lacks, and those of which it has a bad copy."""
+        if self._context.bookies.is_silent(bookie):
+            self.unknown += 1
+            return Runs(MOST_RUNS), Runs(MOST_RUNS)
         try:
             listed: EntryList | None = await self._context.bookies.entry_list(bookie, ledger)
         except NoSuchLedger:

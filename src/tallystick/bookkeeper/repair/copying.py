@@ -2,6 +2,9 @@
 
 What is copied is the stored frame, byte for byte: LAC, length and digest are the writer's (the original's worker
 encodes the entry anew). An answer that says "no such entry" is a no; none at all is unknown, and never a no (Q15).
+
+A bookie that did not answer is asked last for a while, and for some seconds not at all: what it has is unknown
+meanwhile. Else each batch of each ledger would wait for it.
 """
 
 from __future__ import annotations
@@ -82,8 +85,8 @@ class Copying:
 
     async def read(self, entries: Sequence[EntryId], sources: Sources) -> ReadResult:
         """Read each entry from one of its sources after the other, until one has a good copy."""
-        result, doubtful = ReadResult(), dict[EntryId, None]()
-        waiting = {entry: list(sources(entry)) for entry in entries}
+        result, doubtful, slow = ReadResult(), dict[EntryId, None](), self._bookies.slow
+        waiting = {entry: sorted(sources(entry), key=slow.since) if slow else [*sources(entry)] for entry in entries}
         while waiting:
             by_bookie = dict[BookieId, list[EntryId]]()
             for entry in [entry for entry, bookies in waiting.items() if not bookies]:
@@ -103,12 +106,17 @@ class Copying:
         self, bookie: BookieId, entries: Sequence[EntryId]
     ) -> tuple[Mapping[EntryId, bytes], list[EntryId]]:
         """Return the good copies that a bookie has, and the entries of which it did not say whether it has them."""
+        if self._bookies.is_silent(bookie):
+            return {}, [*entries]
         run = self._bookies.read_run(bookie, self._ledger, entries)
         try:
             await run.done
         finally:
             run.close()
         good, unknown = dict[EntryId, bytes](), list(run.errors)
+        if unknown:
+            self._bookies.slow.add(bookie)
+            self._bookies.silent.add(bookie)
         unknown += [entry for entry, code in run.codes.items() if code not in NO_CODES]
         checked_bytes = 0
         for entry, stored in run.stored_entries.items():

@@ -192,7 +192,11 @@ class LedgerRepair:
         copying, belief = self._copying(versioned), Belief((identity,))
         # A bookie that stays or leaves is read last; one that is gone cannot be: what it alone has is not unknown.
         own = [] if bookies.find(place.bookie) is None else [place.bookie]
-        outcome = await self._transfer(copying, versioned, place, target, belief, own)
+        try:
+            outcome = await self._transfer(copying, versioned, place, target, belief, own)
+        except BookieUnavailable:
+            self.placement.quarantine.add(target)  # others take the next ones, where there are enough
+            raise
         if outcome is not None:
             return outcome
         stored = await changes.replace_bookie(

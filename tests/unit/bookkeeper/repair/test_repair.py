@@ -301,7 +301,7 @@ async def test_who_lost_what_was_copied_first_is_in_no_metadata(cluster: Repaire
         cluster.bookies[name].speaks_v3 = has_lists
     await cluster.down(ensemble[0])
     cluster.repair(grace_s=0.0, batch_entries=4)
-    await asyncio.sleep(60)
+    await asyncio.sleep(150)  # each of them loses it once
     assert lost_all and "does not have" in str(cluster.heard("ledger not repaired"))
     assert (await cluster.require_whole(ledger)).ensemble[0] in set(cluster.bookies) - set(ensemble)
 
