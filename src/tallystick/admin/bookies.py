@@ -43,6 +43,7 @@ from tallystick.runtime.rng import system_random
 
 PROBE_TIMEOUT_S = 2.0
 _SHOWN_LEDGERS = 5
+_MOST_DIGITS = 19  # of a number that a registration says
 _AHEAD = (
     "it has ledgers that are newer than the metadata, and refuses all new ones of their ids: put newer metadata back, "
     "or give those ledgers up with `tally bookie collect --now` on every bookie"
@@ -100,7 +101,7 @@ class BookieStatus:
     def scrub(self) -> ScrubStatus | None:
         """How far it is with reading all that it stores; None when it does not say."""
         words = self.info.properties.get(SCRUB, "").split() if self.info else []
-        if len(words) != 3 or not all(word.isdecimal() for word in words):
+        if len(words) != 3 or not all(map(_is_number, words)):
             return None
         return ScrubStatus(*map(int, words))
 
@@ -117,7 +118,11 @@ class BookieStatus:
     def number(self, name: str) -> int:
         """Returns the number that it registered under this name; 0 when there is none."""
         text = self.info.properties.get(name, "") if self.info else ""
-        return int(text) if text.isdecimal() else 0
+        return int(text) if _is_number(text) else 0
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,15 @@ async def test_one_that_has_ledgers_in_limbo_has_a_problem(port: int) -> None:
     assert details.problem is not None and "its disk may lack entries" in details.problem
 
 
+async def test_a_number_that_is_none_hides_no_bookie() -> None:
+    digits = "9" * 5000
+    strange = BookieInfo((), {"limbo": digits, "scrub": f"1 2 {digits}"})
+    driver = await cluster(writable={"b": strange, "c": BookieInfo((), {"limbo": "3"})})
+    statuses = await bookies.list_bookies(driver)
+    assert [bookie.ledgers_in_limbo for bookie in statuses] == [0, 3]
+    assert [bookie.scrub for bookie in statuses] == [None, None]
+
+
 def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         bookies.order_collection(str(tmp_path), now=True)

@@ -34,6 +34,7 @@ from tallystick.errors import MetadataConflict, MetadataError, MetadataRefused, 
 from tallystick.runtime.pace import Pace
 
 AT_ONCE = 500  # ledgers whose metadata are read together
+MOST_DIGITS = 19  # of a number of milliseconds
 IDLE_SHARE = 10  # a round is followed by ten times as long without one
 MOST_FINDINGS = 10_000  # ledgers that wait with findings: nothing more is looked for
 
@@ -230,7 +231,8 @@ class _LastAudit:
     async def read(self) -> int | None:
         """Returns milliseconds of the wall clock, None if that was never, or nobody can read it."""
         node = await self._store.get(self._path)
-        return int(node.data) if node is not None and node.data.isdigit() else None
+        is_time = node is not None and node.data.isdigit() and len(node.data) <= MOST_DIGITS
+        return int(node.data) if node is not None and is_time else None
 
     async def write(self, now_ms: int) -> None:
         node, data = await self._store.get(self._path), b"%d" % now_ms

@@ -75,8 +75,7 @@ def limbo_of(bookies: RegisteredBookies) -> list[BookieId]:
 
 def may_lack(info: BookieInfo) -> bool:
     """Return whether a registration says that the bookie has ledgers in limbo."""
-    number = info.properties.get(LIMBO, "0")
-    return bool(number) and not (number.isdecimal() and int(number) == 0)
+    return bool(info.properties.get(LIMBO, "").strip("0"))
 
 
 @dataclass

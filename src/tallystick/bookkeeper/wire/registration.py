@@ -86,6 +86,6 @@ def _to_endpoint(message: BookieServiceInfoFormat.Endpoint) -> Endpoint:
 
 def _from_id(bookie: BookieId) -> BookieInfo:
     host, _, port = bookie.rpartition(":")
-    if not host or not port.isdecimal() or not port.isascii() or int(port) > 65535:
+    if not host or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
         return BookieInfo(())
     return BookieInfo.at(host, int(port))

@@ -81,3 +81,24 @@ async def test_what_the_metadata_has_damaged_hinders_no_other_ledger(cluster: Re
     await asyncio.sleep(60)
     await cluster.require_whole(ledger)
     assert await cluster.marks() == [damaged, unmarked] and not running.failure.done()
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0" * 5000 + "1", "several"])
+async def test_a_registration_of_no_number_ends_no_repair(cluster: RepairedCluster, number: str) -> None:
+    """Python makes no number of so many digits, and what it says of them ended the repair of the whole cluster."""
+    ledger = await cluster.written()
+    ensemble = (await cluster.metadata(ledger)).ensemble
+    strange = next(name for name in cluster.bookies if name not in ensemble)
+    await cluster.limbo(strange, number)
+    await cluster.down(ensemble[0])
+    running = cluster.repair(grace_s=0.0)
+    await asyncio.sleep(60)
+    assert strange not in (await cluster.require_whole(ledger)).ensemble and not running.failure.done()
+
+
+async def test_what_was_written_of_the_last_audit_and_is_no_time_is_no_audit(cluster: RepairedCluster) -> None:
+    await cluster.written()
+    await cluster.store.change(Create("/tallystick/ledgers/audited", b"9" * 5000))
+    running = cluster.repair()
+    await asyncio.sleep(200)
+    assert len(cluster.heard("copies audited")) == 1 and not running.failure.done()

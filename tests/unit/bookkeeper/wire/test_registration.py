@@ -27,7 +27,7 @@ def test_what_was_written_is_read(info: BookieInfo) -> None:
 def test_no_bytes_mean_that_the_id_is_the_address() -> None:
     assert decode(b"", "10.0.0.1:3181").address == ("10.0.0.1", 3181)
     assert decode(b"", "[::1]:3181").address == ("::1", 3181)
-    for bookie in ("bookie-1", "host:", "host:x", "host:99999", ":3181"):
+    for bookie in ("bookie-1", "host:", "host:x", "host:99999", "host:" + "9" * 5000, "host:٣", ":3181"):
         assert decode(b"", bookie).address is None
 
 
