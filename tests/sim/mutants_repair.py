@@ -284,8 +284,8 @@ REPAIR_MUTANTS = (
     _planted(
         "many are lost at once",
         REPAIR + "auditor_core.py",
-        "return together > 1 and 3 * together > known",
-        "return together > known",
+        "if together > 1 and 3 * together > known:",
+        "if together > known:",
         killer=CORE,
     ),
     _planted(

@@ -14,7 +14,8 @@ lost on one look: a bookie has to be absent in the first and in the last of a wh
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.wire.values import BookieId
@@ -76,14 +77,14 @@ class AuditorCore:
     ) -> list[Action]:
         """``known``: every bookie that ever joined, or that a ledger names, in order. ``is_ordered``: an operator says
         that who is absent is lost, without a grace, and however many that are."""
-        actions: list[Action] = []
+        actions, there, all_of_them = list[Action](), frozenset(registered), frozenset(known)
         for bookie in tuple(self._since):
-            if bookie in registered or bookie not in known:
+            if bookie in there or bookie not in all_of_them:
                 actions.append(Return(bookie, now - self._since.pop(bookie)))
                 self._held_until.pop(bookie, None)
                 self._lost.pop(bookie, None)
         for bookie in known:
-            if bookie not in registered:
+            if bookie not in there:
                 self._since.setdefault(bookie, now)
         return [*actions, *self._decide(now, len(known), is_ordered)]
 
@@ -98,8 +99,8 @@ class AuditorCore:
     def _decide(self, now: float, known: int, is_ordered: bool) -> list[Action]:
         waiting = [bookie for bookie in self._since if bookie not in self._lost]
         due = [bookie for bookie in waiting if is_ordered or self._due_at(bookie) <= now]
-        too_many = [] if is_ordered else [bookie for bookie in due if self._is_mass(bookie, known)]
-        new_held = [bookie for bookie in too_many if bookie not in self._held_until]
+        too_many = [] if is_ordered else self._masses(due, known)
+        new_held = {bookie: None for bookie in too_many if bookie not in self._held_until}
         actions: list[Action] = []
         if new_held:
             self._held_until.update(dict.fromkeys(new_held, now + self.grace_s))
@@ -109,8 +110,12 @@ class AuditorCore:
             actions.append(Lose(tuple(lost)))
         return actions
 
-    def _is_mass(self, bookie: BookieId, known: int) -> bool:
-        """Returns whether too many went within one grace of this one, lost ones included."""
-        since = self._since[bookie]
-        together = sum(abs(since - other) <= self.grace_s for other in self._since.values())
-        return together > 1 and 3 * together > known
+    def _masses(self, due: Sequence[BookieId], known: int) -> list[BookieId]:
+        """Return those of which too many went within one grace of each, lost ones included."""
+        times, masses = sorted(self._since.values()), list[BookieId]()
+        for bookie in due:
+            since = self._since[bookie]
+            together = bisect_right(times, since + self.grace_s) - bisect_left(times, since - self.grace_s)
+            if together > 1 and 3 * together > known:
+                masses.append(bookie)
+        return masses

@@ -52,6 +52,8 @@ class LedgerNames:
     ) -> None:
         nodes = await self._driver.read_ledgers(ids) if ids else {}
         for number, (ledger, node) in enumerate(nodes.items(), start=1):
+            if number % DECODED_A_TURN == 0:
+                await asyncio.sleep(0)
             try:
                 metadata = wire.decode(node.data, where=f"ledger {ledger}", ctime_ms=node.ctime_ms)
             except MetadataError:
@@ -60,21 +62,20 @@ class LedgerNames:
             named.update(dict.fromkeys(bookie for fragment in metadata.fragments for bookie in fragment.bookies))
             if shortfall.names(metadata, bookies):
                 matches.append(ledger)
-            if number % DECODED_A_TURN == 0:
-                await asyncio.sleep(0)
 
     async def missing(
         self, ledgers: Sequence[LedgerId], bookies: Collection[BookieId]
     ) -> dict[LedgerId, list[BookieId]]:
         """Return which of the bookies each of these ledgers names now, where it names any, and can be read."""
         missing = dict[LedgerId, list[BookieId]]()
-        for ledger, node in (await self._driver.read_ledgers(ledgers)).items():
+        nodes = await self._driver.read_ledgers(ledgers)
+        for number, (ledger, node) in enumerate(nodes.items(), start=1):
+            if number % DECODED_A_TURN == 0:
+                await asyncio.sleep(0)
             try:
                 metadata = wire.decode(node.data, where=f"ledger {ledger}", ctime_ms=node.ctime_ms)
             except MetadataError:
                 continue
             if named := shortfall.names(metadata, bookies):
                 missing[ledger] = named
-            if len(missing) % DECODED_A_TURN == 0:
-                await asyncio.sleep(0)
         return missing

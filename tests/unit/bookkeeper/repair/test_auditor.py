@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support.repaired import RepairedCluster
+from tallystick.bookkeeper.metadata.cluster import DECODED_A_TURN
 from tallystick.bookkeeper.metadata.store import Create
 from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.repair import auditor
 from tallystick.bookkeeper.repair.ledger_names import LedgerNames
+from tallystick.bookkeeper.wire import metadata as wire
+from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataUnavailable
 
 GRACE_S = 600.0
@@ -110,3 +114,33 @@ async def test_metadata_that_went_away_amid_marks_leaves_them_to_be_made(
     await asyncio.sleep(60)
     await cluster.require_whole(ledger)
     assert not failures and [event["unreadable"] for event in cluster.heard("ledgers marked")] == [0]
+
+
+@pytest.mark.parametrize("named", [0, 1])
+async def test_the_metadata_of_many_ledgers_are_decoded_over_several_turns(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch, named: int
+) -> None:
+    """After the first one that named a bookie there was no other turn until the 128th that did."""
+    metadata = await cluster.metadata(await cluster.written(1))
+    other = replace(metadata, fragments=(Fragment(0, ("x", "y", "z")),))
+    ledgers = [(await cluster.driver.create_ledger(each)).value for each in [metadata] * named + [other] * 500]
+    decoded = most = 0
+    decode = wire.decode
+
+    def counting(*args: Any, **named: Any) -> LedgerMetadata:
+        nonlocal decoded
+        decoded += 1
+        return decode(*args, **named)
+
+    async def turns() -> None:
+        nonlocal decoded, most
+        while True:
+            most, decoded = max(most, decoded), 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(wire, "decode", counting)
+    ticking = asyncio.create_task(turns())
+    found = await LedgerNames(cluster.driver).missing(ledgers, [metadata.ensemble[0]])
+    await asyncio.sleep(0)
+    ticking.cancel()
+    assert len(found) == named and 0 < most <= DECODED_A_TURN
