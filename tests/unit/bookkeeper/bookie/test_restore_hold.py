@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,7 +15,7 @@ from tallystick.bookkeeper.bookie.restore_hold import _runs
 from tallystick.bookkeeper.metadata import restored
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.bookkeeper.metadata.restored import MOST_RUNS, RestoredMetadata, RestoredTree
+from tallystick.bookkeeper.metadata.restored import MOST_RUNS, BookieSurvey, RestoredMetadata, RestoredTree
 from tallystick.bookkeeper.metadata.store import Create, Update
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.codec.steps import finished
@@ -139,3 +140,23 @@ def test_a_survey_has_a_bound_and_counts_what_is_beyond_it() -> None:
     runs, more = finished(_runs(spread, without={0}))
     assert len(runs) == MOST_RUNS and runs[0] == (2, 2) and more == len(spread) - 1 - MOST_RUNS
     assert finished(_runs([1, 2, 3, 7, 8, 10])) == (((1, 3), (7, 8), (10, 10)), 0)
+
+
+async def test_what_a_bookie_says_of_very_many_ledgers_is_no_work_for_each(metadata: ClusterMetadata) -> None:
+    """30,000 runs stopped its loop for 90 ms."""
+    runs = tuple((ledger, ledger) for ledger in range(0, 2 * MOST_RUNS, 2))
+    survey, calls = BookieSurvey(3, 1, runs, runs, runs, 7), 0
+    await put_back(metadata)
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        await RestoredTree(metadata).report("b0", survey)
+    finally:
+        sys.setprofile(before)
+    assert calls < MOST_RUNS
+    assert await RestoredTree(metadata).surveys() == {"b0": survey}
