@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -39,8 +40,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MarkedLedger:
-    """A ledger that lacks copies: which bookies should have them, and since when that is known, as ISO 8601. A mark
-    that nobody can read names no bookie."""
+    """A ledger that lacks copies: which bookies should have them, and since when that is known, as ISO 8601, if
+    that is a date. A mark that nobody can read names no bookie."""
 
     ledger: LedgerId
     bookies: tuple[BookieId, ...]
@@ -107,14 +108,15 @@ class PlaceReport:
 
 @dataclass(frozen=True)
 class RepairStatus:
-    """``marks`` are the first thousand by id; ``in_hand`` says who has which ledger in hand, ``lost``
-    which entries no bookie that answers has a good copy of, ``findings`` which ledgers have faulty copies,
+    """``marks`` are the first thousand by id of all that are ``marked``; ``in_hand`` says who has which ledger in hand,
+    ``lost`` which entries no bookie that answers has a good copy of, ``findings`` which ledgers have faulty copies,
     ``given_up`` what an operator gave up, ever, and ``unreadable`` which nodes nobody can read, and why."""
 
     is_enabled: bool
     auditor: str | None
     delay_s: int | None
     marks: tuple[MarkedLedger, ...]
+    marked: int
     in_hand: Mapping[LedgerId, str]
     lost: Mapping[LedgerId, LostEntries]
     findings: tuple[LedgerId, ...]
@@ -158,11 +160,13 @@ async def _status(driver: MetadataDriver, unreadable: _Unreadable) -> RepairStat
     await driver.sync()
     tree = Underreplication(driver)
     delay = await unreadable.read(tree.recovery_delay(), None)
+    marks, marked = await _marked_ledgers(tree, unreadable)
     return RepairStatus(
         await tree.is_enabled(),
         await unreadable.read(tree.auditor(), None),
         None if delay is None else delay.value,
-        tuple(await _marked_ledgers(tree, unreadable)),
+        tuple(marks),
+        marked,
         await tree.locks(unreadable.tell),
         await LostTree(driver).all(unreadable.tell),
         tuple(await FindingTree(driver).ledgers()),
@@ -263,18 +267,23 @@ async def give_up(client: LedgerClient, shown: Loss, who: str) -> Loss:
     return await GivingUp(client, shown.ledger, RepairSettings()).give_up(shown, who)
 
 
-async def _marked_ledgers(tree: Underreplication, unreadable: _Unreadable) -> list[MarkedLedger]:
-    """Return the marked ledgers, by id, a thousand at most. Raises MetadataError."""
-    ledgers, no_mark = list[MarkedLedger](), Versioned(Mark(()), 0)
+async def _marked_ledgers(tree: Underreplication, unreadable: _Unreadable) -> tuple[list[MarkedLedger], int]:
+    """Return the marked ledgers, by id, a thousand at most, and how many there are. Raises MetadataError."""
+    ledgers, marked, no_mark = list[MarkedLedger](), 0, Versioned(Mark(()), 0)
     async for ledger in tree.marks():
-        marked = await unreadable.read(tree.read_mark(ledger), no_mark)
-        if marked is not None:
-            ctime_ms = marked.value.ctime_ms
-            since = None if ctime_ms is None else datetime.fromtimestamp(ctime_ms / 1000, UTC).isoformat("T", "seconds")
-            ledgers.append(MarkedLedger(ledger, marked.value.bookies, since))
-        if len(ledgers) == SHOWN_MARKS:
-            break
-    return sorted(ledgers, key=lambda mark: mark.ledger)
+        mark = await unreadable.read(tree.read_mark(ledger), no_mark) if len(ledgers) < SHOWN_MARKS else no_mark
+        marked += mark is not None
+        if mark is not None and len(ledgers) < SHOWN_MARKS:
+            ledgers.append(MarkedLedger(ledger, mark.value.bookies, _date(mark.value.ctime_ms)))
+    return sorted(ledgers, key=lambda mark: mark.ledger), marked
+
+
+def _date(milliseconds: int | None) -> str | None:
+    """Return a time as ISO 8601, None if it is no date: others write these, too."""
+    with suppress(ValueError, OverflowError, OSError):
+        if milliseconds is not None:
+            return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat("T", "seconds")
+    return None
 
 
 async def switch(uri: str, *, enabled: bool) -> bool:

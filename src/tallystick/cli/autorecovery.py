@@ -103,7 +103,7 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
             "enabled": state.is_enabled,
             "auditor": state.auditor,
             "lost_after_s": state.delay_s,
-            "marked": len(state.marks),
+            "marked": state.marked,
             "in_hand": len(state.in_hand),
             "since": state.since,
             "unreadable": list(state.unreadable),

@@ -57,6 +57,7 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
     by_state: dict[str, list[str]] = {}
     for bookie in health.bookies:
         by_state.setdefault(bookie.registered.value, []).append(bookie.id)
+    lost = {ledger: text_of(entries.runs) for ledger, entries in health.repair.lost.items()}
     output.details(
         {
             "well": health.is_well,
@@ -65,13 +66,13 @@ def status(*, service: MetadataOption = SERVICE, json: Json = False) -> int:
             "damaged": dict(health.damaged),
             "repair_enabled": health.repair.is_enabled,
             "auditor": health.repair.auditor,
-            "under_replicated": len(health.repair.marks),
+            "under_replicated": health.repair.marked,
             "since": health.repair.since,
             "in_hand": len(health.repair.in_hand),
             "findings": len(health.repair.findings),
             "reconciled": not health.is_held,
             "unreadable": list(health.repair.unreadable),
-            "lost": {ledger: text_of(lost.runs) for ledger, lost in health.repair.lost.items()},
+            "lost": lost if json else [f"ledger {ledger}: {entries}" for ledger, entries in lost.items()],
             "given_up": [
                 f"ledger {line.ledger}: {line.lost or 'nothing'} by {line.who}" for line in health.repair.given_up
             ],

@@ -18,6 +18,7 @@ from tallystick.cli import times
 from tallystick.runtime.events import Event
 
 WIDE = 10_000  # a table that does not go to a terminal is never folded
+MOST_LINES = 100  # of one field, for people
 PROGRESS_S = 0.2
 NO_PERMISSION = 16  # the answer of a broker to a request that is not signed, wrongly, or by one who may not send it
 
@@ -144,16 +145,18 @@ def clear() -> None:
 
 
 def details(values: Mapping[str, Any], *, json: bool) -> None:
-    """One thing, a line a field."""
+    """One thing, a line a field; for people not all lines of a field that has very many."""
     if json:
         json_line(values)
         return
     width = max(map(len, values))
     for key, value in values.items():
-        lines = [_text(one) for one in value] if isinstance(value, list) else [_text(value)]
+        lines = [_text(one) for one in value[:MOST_LINES]] if isinstance(value, list) else [_text(value)]
         print(f"{key:{width}}  {lines[0] if lines else '-'}")
         for line in lines[1:]:
             print(f"{'':{width}}  {line}")
+        if isinstance(value, list) and len(value) > MOST_LINES:
+            print(f"{'':{width}}  … and {len(value) - MOST_LINES} more: --json has all")
 
 
 def event_line(event: Event, *, json: bool) -> None:

@@ -96,6 +96,26 @@ async def test_the_status_names_what_is_marked_and_since_when(cluster: RepairedC
     assert [(mark.ledger, mark.bookies) for mark in found.repair.marks] == [(ledger, ("b0",))]
 
 
+async def test_all_marks_are_counted_and_the_first_ones_are_read(
+    cluster: RepairedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 10,000 the status said 1,000, until 9,000 of them were repaired."""
+    monkeypatch.setattr(repair, "SHOWN_MARKS", 3)
+    for ledger in range(8):
+        await cluster.tree.mark(ledger, ["b0"], 1)
+    state = await repair.status(f"memory://{cluster.name}")
+    assert ([mark.ledger for mark in state.marks], state.marked) == ([0, 1, 2], 8)
+
+
+@pytest.mark.parametrize("ctime_ms", [(1 << 63) - 1, 1 << 55, -(1 << 63)])
+async def test_a_mark_of_no_date_hides_no_other(cluster: RepairedCluster, ctime_ms: int) -> None:
+    """Others write these marks, too."""
+    await cluster.tree.mark(1, ["b0"], ctime_ms)
+    await cluster.tree.mark(2, ["b0"], 1_700_000_000_000)
+    state = await repair.status(f"memory://{cluster.name}")
+    assert [mark.since for mark in state.marks] == [None, "2023-11-14T22:13:20+00:00"]
+
+
 async def test_what_nobody_can_read_is_told_and_hides_nothing_else(cluster: RepairedCluster) -> None:
     uri, root = f"memory://{cluster.name}", cluster.driver.root
     for ledger in (7, 8):

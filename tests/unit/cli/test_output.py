@@ -107,6 +107,15 @@ def test_details_a_line_a_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "a     -\nlong  x\n      y\nmap   k=\\x1b\nnone  -\n"
 
 
+def test_of_very_many_lines_of_a_field_the_first_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    many = {"a": list(range(output.MOST_LINES + 2)), "all": list(range(output.MOST_LINES))}
+    output.details(many, json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[output.MOST_LINES] == "     … and 2 more: --json has all" and len(lines) == 2 * output.MOST_LINES + 1
+    output.details(many, json=True)
+    assert json.loads(capsys.readouterr().out) == many
+
+
 def test_an_event_as_a_line_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     event = Event("ensemble changed", {"ledger": 3, "ensemble": ("a", "b"), "why": TimeoutError("late")})
     output.event_line(event, json=False)
