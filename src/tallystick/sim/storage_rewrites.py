@@ -33,8 +33,8 @@ class Rewrites:
         """Take one step beside the checkpoint or collection that is under way. Returns the one that is then."""
         checkpoints, compaction = storage.checkpoints, self._compaction
         if compaction is None:
-            groups = checkpoints.groups_to_rewrite()
-            if plan is None and groups and not checkpoints.lacks_room(groups[0]):
+            groups = finished(checkpoints.groups_to_rewrite())
+            if plan is None and groups and not finished(checkpoints.lacks_room(groups[0])):
                 compaction = self._compaction = checkpoints.begin_compaction(groups[0])
                 self._is_copied = False
                 self._try(compaction, compaction.load)

@@ -105,26 +105,27 @@ class Checkpoints:
             by_folder.setdefault(place.folder, []).append(ledger)
         return by_folder
 
-    def groups_to_rewrite(self) -> list[tuple[int, ...]]:
-        """Choose logs that are mostly dead, and small ones; those of a group are in one folder and make one new log."""
+    def groups_to_rewrite(self) -> Steps[list[tuple[int, ...]]]:
+        """In steps: choose logs that are mostly dead, and small ones; those of a group are in one folder, and make one
+        new log."""
         groups = list[tuple[int, ...]]()
-        for folder in self.folders.in_use:
+        for folder in list(self.folders.in_use):  # one may fail meanwhile
             logs = [
                 log
                 for log in self._logs.logs.values()
                 if log.id not in self.damaged and self.folders.folder_of(log.id) == folder
             ]
-            groups += groups_to_rewrite(logs, self._ledgers.alive, self._settings)
+            groups += yield from groups_to_rewrite(logs, self._ledgers.alive, self._settings)
         return groups
 
-    def lacks_room(self, victims: Sequence[int]) -> str:
-        """Return why the disk has no room for a log with what is live in these, "" if it has: as much as the next
-        checkpoint may need must stay free beside it."""
+    def lacks_room(self, victims: Sequence[int]) -> Steps[str]:
+        """In steps: return why the disk has no room for a log with what is live in these, "" if it has: as much as the
+        next checkpoint may need must stay free beside it."""
         logs = [self._logs.logs[log] for log in victims if log in self._logs.logs]
         if not logs:
             return ""
-        needed = room_to_rewrite(logs, self._ledgers.alive) + self._settings.memtable_bytes
-        folder = self.folders.folder_of(logs[0].id)
+        folder = self.folders.folder_of(logs[0].id)  # they may be deleted meanwhile
+        needed = (yield from room_to_rewrite(logs, self._ledgers.alive)) + self._settings.memtable_bytes
         with self.folders.watching(folder):
             free = self._disk.usage(self.folders.path(folder)).free
         return "" if free >= needed else f"{needed} bytes must be free for a while, and {free} are"
@@ -352,9 +353,9 @@ class Checkpoints:
 
     def compact(self) -> None:
         """Do all steps of all compactions at once, when nothing else runs."""
-        for group in self.groups_to_rewrite():
+        for group in finished(self.groups_to_rewrite()):
             victims = group
-            while victims and not self.lacks_room(victims):
+            while victims and not finished(self.lacks_room(victims)):
                 compaction = self.begin_compaction(victims)
                 try:
                     compaction.load()

@@ -7,6 +7,7 @@ metadata is created before its first entry. ``compaction.py`` rewrites what is c
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import islice
 
 from tallystick.bookkeeper.bookie.ledgers import Ledger, holds
 from tallystick.bookkeeper.bookie.log_index import EntryLog
@@ -19,9 +20,22 @@ _SMALL = 8  # a log with less than the memtable's size / 8 of live bytes is a sm
 _INDEX_BYTES = 64  # of an entry in the index of a log, at most but for many short ledgers
 
 
-def _live_bytes(log: EntryLog, alive: Mapping[LedgerId, Ledger]) -> int:
-    """Count the bytes of live ledgers; overwritten entries count until their log is rewritten."""
-    return sum(size for ledger, size in log.by_ledger.items() if holds(alive, ledger, log.id))
+def _live_bytes(logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]) -> Steps[dict[int, int]]:
+    """Count the bytes of live ledgers in each log; overwritten entries count until their log is rewritten.
+
+    A step is some ledgers: each of thousands may have entries in each of hundreds of logs.
+    """
+    live, steps = dict[int, int](), 0
+    for log in logs:
+        ledgers = iter(log.by_ledger.items())
+        live[log.id] = 0
+        while part := list(islice(ledgers, STEP_LEDGERS)):
+            live[log.id] += sum(size for ledger, size in part if holds(alive, ledger, log.id))
+            steps += len(part)
+            if steps >= STEP_LEDGERS:
+                steps = 0
+                yield
+    return live
 
 
 def logs_without_a_ledger(logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]) -> Steps[tuple[int, ...]]:
@@ -46,13 +60,13 @@ def logs_without_a_ledger(logs: Collection[EntryLog], alive: Mapping[LedgerId, L
 
 def groups_to_rewrite(
     logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger], settings: StorageSettings
-) -> list[tuple[int, ...]]:
-    """Choose the logs that are mostly dead, and the small ones if there are many; the emptiest first.
+) -> Steps[list[tuple[int, ...]]]:
+    """In steps: choose the logs that are mostly dead, and the small ones if there are many; the emptiest first.
 
     What is live in the logs of a group makes one new log, about as long as one of a checkpoint: space is given back
     after each of them, and a crash costs no more work than one.
     """
-    live = {log.id: _live_bytes(log, alive) for log in logs}
+    live = yield from _live_bytes(logs, alive)
     rewrite = {log.id for log in logs if live[log.id] < settings.compact_below * log.size}
     small = [log.id for log in logs if live[log.id] < settings.memtable_bytes / _SMALL]
     if len(small) >= settings.merge_logs:
@@ -68,6 +82,7 @@ def groups_to_rewrite(
     return groups
 
 
-def room_to_rewrite(logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]) -> int:
-    """Return how many bytes the new log of a group may take, with its index."""
-    return sum(_live_bytes(log, alive) + _INDEX_BYTES * log.entries for log in logs)
+def room_to_rewrite(logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]) -> Steps[int]:
+    """In steps: return how many bytes the new log of a group may take, with its index."""
+    live = yield from _live_bytes(logs, alive)
+    return sum(live.values()) + sum(_INDEX_BYTES * log.entries for log in logs)

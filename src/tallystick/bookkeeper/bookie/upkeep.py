@@ -174,7 +174,7 @@ class BookieUpkeep:
         StorageError; a disk without room is told."""
         async with self._compacting:
             try:
-                for victims in self._storage.checkpoints.groups_to_rewrite():
+                for victims in await in_turns(self._storage.checkpoints.groups_to_rewrite()):
                     await self._rewrite(victims)
             except DiskFull as error:
                 self._events.emit("entry logs not rewritten", reason=str(error))
@@ -184,7 +184,7 @@ class BookieUpkeep:
         checkpoints = self._storage.checkpoints
         while victims:
             try:
-                if reason := checkpoints.lacks_room(victims):
+                if reason := await in_turns(checkpoints.lacks_room(victims)):
                     raise DiskFull(reason)
                 async with self._turn:
                     compaction = checkpoints.begin_compaction(victims)

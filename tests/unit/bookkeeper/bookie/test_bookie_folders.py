@@ -19,6 +19,7 @@ from tallystick.bookkeeper.metadata.underreplication import Underreplication
 from tallystick.bookkeeper.wire import cookie as cookie_format
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
+from tallystick.codec.steps import Steps
 from tallystick.errors import InvalidCookie, StorageError
 from tallystick.runtime.disk import Usage
 
@@ -185,6 +186,11 @@ async def test_q15_a_ledger_folder_that_fails_puts_its_ledgers_in_limbo(
         assert sorted(bookie.storage.limbo) == theirs, "it comes back, and is used no more"
 
 
+def chosen(log: int) -> Steps[list[tuple[int, ...]]]:
+    yield
+    return [(log,)]
+
+
 async def test_a_folder_that_fails_when_its_room_is_asked_for_before_a_rewrite_is_used_no_more(
     home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +199,7 @@ async def test_a_folder_that_fails_when_its_room_is_asked_for_before_a_rewrite_i
     async with home.running(**two(home)) as bookie:
         await filled(cluster, bookie)
         log = next(log for log in bookie.storage.log_ids() if bookie.storage.folders.folder_of(log) == 1)
-        monkeypatch.setattr(bookie.storage.checkpoints, "groups_to_rewrite", lambda: [(log,)])
+        monkeypatch.setattr(bookie.storage.checkpoints, "groups_to_rewrite", lambda: chosen(log))
         broken.folder = "/l1/"
         await bookie.upkeep.compact()
         assert len(home.heard("ledger folder failed")) == 1 and bookie.storage.folders.in_use == [0]
@@ -215,7 +221,7 @@ async def test_a_folder_that_fails_under_a_rewrite_and_a_checkpoint_is_lost_once
                 await upkeep._lose(failure)
             raise failure
 
-        monkeypatch.setattr(storage.checkpoints, "groups_to_rewrite", lambda: [(log,)])
+        monkeypatch.setattr(storage.checkpoints, "groups_to_rewrite", lambda: chosen(log))
         monkeypatch.setattr(upkeep, "_copy", copy)
         await upkeep.compact()
         assert len(home.heard("ledger folder failed")) == 1 and storage.folders.in_use == [0]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from support.stores import SMALL, Store
+from tallystick.bookkeeper.bookie.collector import groups_to_rewrite, room_to_rewrite
 from tallystick.bookkeeper.bookie.compaction import UnreadableLog
+from tallystick.bookkeeper.bookie.ledgers import Ledger
+from tallystick.bookkeeper.bookie.log_index import EntryLog
+from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
 from tallystick.codec.steps import finished
 from tallystick.errors import DiskFull, StorageError
 
@@ -29,7 +35,9 @@ def test_a_log_that_the_disk_does_not_give_back_is_kept_and_told_and_the_others_
 
     store.disk.fault = fault
     with pytest.raises(UnreadableLog, match="Input/output error") as unreadable:
-        compaction = store.storage.checkpoints.begin_compaction(store.storage.checkpoints.groups_to_rewrite()[0])
+        compaction = store.storage.checkpoints.begin_compaction(
+            finished(store.storage.checkpoints.groups_to_rewrite())[0]
+        )
         compaction.load()
         finished(store.storage.checkpoints.choosing(compaction))
         while compaction.copy() is not None:
@@ -144,3 +152,21 @@ def test_a_leftover_with_the_name_of_a_log_to_come_must_be_deleted() -> None:
     store.disk.fault = None
     store.open()
     assert all(store.has(5, entry) for entry in range(20))
+
+
+def test_logs_are_chosen_in_steps_of_some_ledgers() -> None:
+    """300 logs with 10,000 ledgers in each took half a second of the loop."""
+    asked = most = 0
+
+    class Alive(dict[int, Ledger]):
+        def get(self, *args: Any) -> Any:
+            nonlocal asked, most
+            asked += 1
+            most = max(most, asked)
+            return super().get(*args)
+
+    logs = [EntryLog(number, 100, 1, array("q"), array("q"), dict.fromkeys(range(2500), 1)) for number in range(8)]
+    for steps in (groups_to_rewrite(logs, Alive(), SMALL), room_to_rewrite(logs, Alive())):
+        for _ in steps:
+            asked = 0
+    assert STEP_LEDGERS <= most < 2 * STEP_LEDGERS

@@ -50,7 +50,7 @@ def assert_whole(store: Store) -> None:
 def steps_of(store: Store) -> Iterator[Compaction]:
     """Do one compaction; stop after each step but the last."""
     checkpoints = store.storage.checkpoints
-    compaction = checkpoints.begin_compaction(checkpoints.groups_to_rewrite()[0])
+    compaction = checkpoints.begin_compaction(finished(checkpoints.groups_to_rewrite())[0])
     yield compaction
     compaction.load()
     yield compaction
@@ -72,7 +72,7 @@ def test_rewritten_logs_have_the_newest_versions_and_nothing_else() -> None:
     for reopen in (lambda: None, store.restart, store.power_loss):
         reopen()
         assert_whole(store)
-    assert not store.storage.checkpoints.groups_to_rewrite()
+    assert not finished(store.storage.checkpoints.groups_to_rewrite())
 
 
 @pytest.mark.rule("P1", "P6", "Q15")
@@ -156,9 +156,9 @@ def test_without_room_for_the_new_log_and_the_next_checkpoint_nothing_is_rewritt
     store = Store(settings=LARGE)
     four_logs(store)
     live = sum(log.size for log in store.storage._logs.logs.values())
-    (group,) = store.storage.checkpoints.groups_to_rewrite()
+    (group,) = finished(store.storage.checkpoints.groups_to_rewrite())
     monkeypatch.setattr(store.disk, "usage", lambda folder: Usage(1 << 30, LARGE.memtable_bytes + live // 2))
-    assert "must be free" in store.storage.checkpoints.lacks_room(group)
+    assert "must be free" in finished(store.storage.checkpoints.lacks_room(group))
     store.storage.checkpoints.compact()
     assert store.storage.stats().entry_logs == 4
     monkeypatch.setattr(store.disk, "usage", lambda folder: Usage(1 << 30, LARGE.memtable_bytes + 4 * live))
@@ -174,7 +174,7 @@ def test_a_group_is_about_as_long_as_one_log_of_a_checkpoint_and_the_emptiest_co
         store.fill(10 + entry, [0], bytes(1200))
         store.storage.checkpoint()
     store.storage.checkpoints.run(store.storage.checkpoints.begin_collect(range(10, 16), ()))
-    groups = store.storage.checkpoints.groups_to_rewrite()
+    groups = finished(store.storage.checkpoints.groups_to_rewrite())
     assert sorted(log for group in groups for log in group) == sorted(store.storage._logs.logs)
     assert [len(group) for group in groups] == [2, 2, 2]
 
