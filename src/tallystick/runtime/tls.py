@@ -141,6 +141,8 @@ class TlsConnection(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _decrypt(self) -> None:
         """Give the protocol what has come, a buffer full at a time, until it reads no more."""
+        if self._ready is not None:  # a read would take steps of the handshake
+            return
         more = True
         while more and self._is_reading and not self.is_closing():
             buffer = memoryview(cast(bytearray, self._protocol.get_buffer(-1)))

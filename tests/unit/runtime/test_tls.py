@@ -241,6 +241,61 @@ async def test_damaged_records_end_the_connection(contexts: tuple[ssl.SSLContext
 
 
 @pytest.mark.rule("N2", "N9")
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += bytes(data)
+
+
+async def test_who_reads_on_within_its_handshake_takes_no_step_of_it_out_of_turn(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    """A read does what is left of it: hundreds of handshakes were one turn, and bytes came before they were over."""
+    server, client = contexts
+    to_client, from_client, wire, end = ssl.MemoryBIO(), ssl.MemoryBIO(), Wire(), End()
+    there, steps = client.wrap_bio(to_client, from_client, server_hostname="127.0.0.1"), list[Callable[[], None]]()
+    tls = TlsConnection(wire, end, server, TlsBuffer(), end.done, in_turn=steps.append)
+
+    async def read_on() -> None:
+        tls.pause_reading()
+        tls.resume_reading()
+        await asyncio.sleep(0)
+
+    with pytest.raises(ssl.SSLWantReadError):
+        there.do_handshake()
+    tls.begin(from_client.read())
+    await read_on()
+    assert wire.sent == b"" and len(steps) == 1
+    steps.pop()()
+    to_client.write(wire.sent)
+    there.do_handshake()
+    there.write(b"request")
+    records = from_client.read()
+    tls.get_buffer(-1)[: len(records)] = records
+    tls.buffer_updated(len(records))
+    await read_on()
+    assert end.pieces == [] and not end.ready.done()
+    steps.pop()()
+    assert end.pieces == [b"request"] and end.ready.done()
+
+
 def test_n9_secrets_that_everybody_may_read_are_refused(authority: Authority, tmp_path: Path) -> None:
     certified = authority.certify("readable")
     Path(certified.key).chmod(0o644)
