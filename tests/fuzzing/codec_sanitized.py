@@ -79,10 +79,11 @@ def _compare(module: Path, seconds: float, seed: int) -> int:
     assert spec is not None
     sys.modules[name] = importlib.util.module_from_spec(spec)
     loader.exec_module(sys.modules[name])
-    from support import codec_twins, record_twins
+    from support import codec_twins, message_twins, record_twins
 
     assert codec_twins.COMPILED is sys.modules[name]
-    comparisons = [*codec_twins.COMPARISONS.values(), *record_twins.COMPARISONS.values()]
+    modules = (codec_twins, message_twins, record_twins)
+    comparisons = [comparison for module in modules for comparison in module.COMPARISONS.values()]
     end, count = time.monotonic() + seconds, 0
     while count < len(comparisons) or time.monotonic() < end:
         for comparison in comparisons:

@@ -16,12 +16,12 @@ from typing import Any
 
 from tallystick.bookkeeper.wire import digest as digests
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec import frames, reads, records, spans, uniform, uniform_records
+from tallystick.codec import frames, reads, records, uniform, uniform_records
 from tallystick.codec.checksum import crc32, crc32c
 from tallystick.codec.implementation import REFERENCES, load
 
 # All functions that have a twin are known when their modules are imported.
-TWINNED = (frames, reads, records, spans, uniform, uniform_records, digests)
+TWINNED = (frames, reads, records, uniform, uniform_records, digests)
 COMPILED: ModuleType | None = load({})
 
 _REFUSALS = (ArithmeticError, BufferError, KeyError, TypeError, ValueError, struct.error)
@@ -375,18 +375,6 @@ def _crc32c_digests(random: Random) -> None:
     compare("crc32c_digests", headers, payloads)
 
 
-def _crc32c_of_spans(random: Random) -> None:
-    data = random.choice(_ANY)(random.randbytes(random.randrange(200)))
-    bounds = [sorted(random.randrange(len(data) + 1) for _ in range(2)) for _ in range(random.randrange(6))]
-    columns = [array("q", [start for start, _ in bounds]), array("q", [end - start for start, end in bounds])]
-    if random.random() < 0.4 and bounds:
-        column, place = random.choice(columns), random.randrange(len(bounds))
-        column[place] = random.choice((*_IDS, len(data), len(data) + 1, len(data) - column[place]))
-    if random.random() < 0.1:
-        columns[random.randrange(2)] = array(random.choice("qiB"), range(random.randrange(4)))
-    compare("crc32c_of_spans", data, *columns)
-
-
 COMPARISONS: dict[str, Callable[[Random], None]] = {
     comparison.__name__.removeprefix("_"): comparison
     for comparison in (
@@ -401,7 +389,6 @@ COMPARISONS: dict[str, Callable[[Random], None]] = {
         _response_entries,
         _open_entries,
         _open_together,
-        _crc32c_of_spans,
         _scan_records,
         _scan_uniform_records,
         _crc32c_digest,

@@ -1,7 +1,4 @@
-"""Columns of values that lie scattered in one buffer, as Arrow arrays: no Python object for each where sizes are alike.
-
-``data`` is padded (``joined``), so that whoever reads a number at any place of it reads inside the buffer.
-"""
+"""Columns of values that lie scattered in one buffer, as Arrow arrays: no Python object for each."""
 
 from __future__ import annotations
 
@@ -12,14 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tallystick.codec.reads import SPARE_BYTES
+from tallystick.codec.spans import joined_spans
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-SHORT = SPARE_BYTES  # bytes of values that are cheaper to copy with what is behind them than one by one
-PADDING = bytes(SHORT)
 
 
 class Spans(NamedTuple):
@@ -38,8 +32,8 @@ class Spans(NamedTuple):
 
 
 def joined(parts: Sequence[bytes | memoryview]) -> Bytes:
-    """Returns the bytes of all parts, and the padding."""
-    return np.frombuffer(b"".join([*parts, PADDING]), np.uint8)
+    """Returns the bytes of all parts."""
+    return np.frombuffer(b"".join(parts), np.uint8)
 
 
 def view_of(data: Bytes) -> memoryview:
@@ -65,23 +59,9 @@ def binary(data: Bytes, spans: Spans, valid: Flags | None = None) -> pa.Array:
     ends = np.zeros(count + 1, np.int32)
     np.cumsum(sizes, out=ends[1:])
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [bitmap, pa.py_buffer(ends), pa.py_buffer(_values(data, offsets, sizes))]
+    values = joined_spans(view_of(data), offsets, sizes)
+    buffers = [bitmap, pa.py_buffer(ends), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.binary(), count, buffers)
-
-
-def _values(data: Bytes, offsets: Numbers, sizes: Numbers) -> Any:
-    """Returns the bytes of all values, one after another."""
-    longest = int(sizes.max()) if len(sizes) else 0
-    if not longest:
-        return b""
-    if longest <= SHORT or (sizes == longest).all():
-        values = windows(data, f"V{longest}")[offsets]
-        if (sizes == longest).all():
-            return values
-        columns = values.view(np.uint8).reshape(len(sizes), longest)
-        return columns[np.arange(longest) < sizes[:, np.newaxis]]
-    view, ends = view_of(data), (offsets + sizes).tolist()
-    return b"".join([view[start:end] for start, end in zip(offsets.tolist(), ends, strict=True)])
 
 
 def texts(values: pa.Array) -> pa.Array:

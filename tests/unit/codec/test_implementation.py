@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import codec_twins, record_twins
+from support import codec_twins, message_twins, record_twins
 from support.codec_twins import COMPILED
 from tallystick.codec import reads
 from tallystick.codec.frames import AddRun
 from tallystick.codec.implementation import REFERENCES, in_use, load
 from tallystick.errors import UsageError
 
-COMPARISONS = {**codec_twins.COMPARISONS, **record_twins.COMPARISONS}
+COMPARISONS = {**codec_twins.COMPARISONS, **message_twins.COMPARISONS, **record_twins.COMPARISONS}
 MODULE = "tallystick.codec._compiled"
 needs_compiled = pytest.mark.skipif(
     COMPILED is None, reason="there is no compiled codec here: no compiler when tallystick was installed"

@@ -9,12 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.codec.checksum import crc32c
-from tallystick.codec.spans import crc32c_of_spans
+from tallystick.codec.spans import crc32c_of_spans, joined_spans
 
 DATA = bytes(range(200))
 
 
-@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)).map(sorted), max_size=20))
+BOUNDS = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)).map(sorted), max_size=20)
+
+
+@given(BOUNDS)
+def test_values_are_joined(bounds: list[list[int]]) -> None:
+    offsets, sizes = array("q", [start for start, _ in bounds]), array("q", [end - start for start, end in bounds])
+    assert joined_spans(DATA, offsets, sizes) == b"".join(DATA[start:end] for start, end in bounds)
+
+
+@given(BOUNDS)
 def test_each_value_has_its_crc(bounds: list[list[int]]) -> None:
     offsets, sizes = array("q", [start for start, _ in bounds]), array("q", [end - start for start, end in bounds])
     expected = array("q", [crc32c(DATA[start:end]) for start, end in bounds])
@@ -28,6 +37,8 @@ BIG = (1 << 63) - 1
 def test_a_value_outside_the_buffer_is_refused(offset: int, size: int) -> None:
     with pytest.raises(ValueError, match="inside"):
         crc32c_of_spans(DATA, array("q", [3, offset]), array("q", [4, size]))
+    with pytest.raises(ValueError, match="inside"):
+        joined_spans(DATA, array("q", [3, offset]), array("q", [4, size]))
 
 
 def test_columns_of_other_numbers_or_of_unlike_length_are_refused() -> None:

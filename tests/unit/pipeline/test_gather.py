@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.pipeline.gather import SHORT, Spans, binary, integers, joined, maps, texts
+from tallystick.pipeline.gather import Spans, binary, integers, joined, maps, texts
 
-VALUES = st.lists(st.binary(max_size=6) | st.binary(min_size=SHORT, max_size=SHORT + 2), max_size=8)
+VALUES = st.lists(st.binary(max_size=6) | st.binary(min_size=64, max_size=66), max_size=8)
 
 
 def scattered(values: list[bytes]) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], Spans]:

@@ -93,6 +93,15 @@ PyObject *with_position(PyObject *first, Py_ssize_t position);
 /* view[start:stop] */
 PyObject *slice_of(PyObject *view, Py_ssize_t start, Py_ssize_t stop);
 
+/* Whole numbers of 64 bits, held until they are released. Returns false with an exception set. */
+bool open_column(Py_buffer *column, PyObject *object);
+
+static inline int64_t number_at(const Py_buffer *column, Py_ssize_t at) {
+    int64_t number;
+    memcpy(&number, (const uint8_t *)column->buf + at * (Py_ssize_t)sizeof number, sizeof number); /* as it is aligned */
+    return number;
+}
+
 static inline uint16_t read_u16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
 
 static inline uint32_t read_u32(const uint8_t *at) {
@@ -159,6 +168,9 @@ PyObject *response_entries(ARGUMENTS);
 PyObject *open_entries(ARGUMENTS);
 PyObject *open_together(ARGUMENTS);
 PyObject *crc32c_of_spans(ARGUMENTS);
+PyObject *joined_spans(ARGUMENTS);
+PyObject *scan_messages(ARGUMENTS);
+PyObject *scan_members(ARGUMENTS);
 PyObject *scan_records(ARGUMENTS);
 PyObject *scan_uniform_records(ARGUMENTS);
 PyObject *encode_records(ARGUMENTS);

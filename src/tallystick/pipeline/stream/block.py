@@ -15,11 +15,12 @@ import numpy as np
 from tallystick.bookkeeper.stream.reader import MAX_MESSAGE_BYTES
 from tallystick.bookkeeper.wire.compression import Compression, decompress
 from tallystick.bookkeeper.wire.pulsar_messages import LONGEST_METADATA, Buffer
+from tallystick.codec.messages import scan_messages
 from tallystick.codec.reads import EvenEntries, PackedEntries
 from tallystick.codec.spans import crc32c_of_spans
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
-from tallystick.pipeline.gather import SHORT, Bytes, Flags, Numbers, Spans, first_false, joined, view_of, windows
-from tallystick.pipeline.stream.fields import INT_BITS, Field, Fields, Kind, read_fields
+from tallystick.pipeline.gather import Bytes, Flags, Numbers, Spans, first_false, joined, view_of, windows
+from tallystick.pipeline.stream.fields import INT_BITS, Field, Fields, Kind, Table
 from tallystick.pipeline.stream.group import Group
 from tallystick.pipeline.stream.members import Batches, read_members
 from tallystick.pipeline.stream.usual import USUAL_FIELDS
@@ -29,7 +30,7 @@ _HEAD: Final = np.dtype([("magic", ">u2"), ("crc", ">u4"), ("length", ">u4")])
 _CRC_MAGIC, _CRC_FROM = 0x0E01, 6
 _PRODUCER, _SEQUENCE, _PUBLISHED, _KEY, _COMPRESSION, _SIZE = 1, 2, 3, 6, 8, 9
 _COUNT, _HAPPENED, _IS_BASE64, _NO_VALUE, _NO_KEY = 11, 12, 17, 25, 30
-_METADATA = (  # MessageMetadata, without what is not usual: encryption, markers, chunks
+_METADATA = Table(  # MessageMetadata, without what is not usual: encryption, markers, chunks
     Field(_PRODUCER, Kind.BYTES),
     Field(_SEQUENCE, Kind.NUMBER),
     Field(_PUBLISHED, Kind.NUMBER),
@@ -109,11 +110,11 @@ def _taken(payloads: Sequence[Buffer], at: int) -> tuple[Bytes, Spans]:
         even = payloads[at : at + most]
         assert isinstance(even, EvenEntries)
         offsets = np.arange(payloads.gap, len(even.data), step)
-        return joined([even.data]), Spans(offsets, np.full(len(offsets), payloads.size))
+        return np.frombuffer(even.data, np.uint8), Spans(offsets, np.full(len(offsets), payloads.size))
     if isinstance(payloads, PackedEntries):
         ends = np.frombuffer(payloads.offsets, np.int64)[at : at + MOST_ROWS + 1]
         count = 1 + int(np.searchsorted(ends[1:-1] - ends[0], MOST_BYTES))
-        data = np.frombuffer(payloads.data, np.uint8)[ends[0] : ends[count] + SHORT]
+        data = np.frombuffer(payloads.data, np.uint8)[ends[0] : ends[count]]
         return data, Spans(ends[:count] - ends[0], ends[1 : count + 1] - ends[:count])
     taken, size = list[Buffer](), 0
     while at + len(taken) < len(payloads) and size < MOST_BYTES and len(taken) < MOST_ROWS:
@@ -131,7 +132,8 @@ def _metadata(data: Bytes, entries: Spans) -> tuple[Numbers, Numbers, Fields, Fl
     ends = starts + lengths
     good = heads["magic"] == _CRC_MAGIC
     good &= (lengths <= LONGEST_METADATA) & (ends <= entries.offsets + entries.sizes)
-    fields = read_fields(data, np.where(good, starts, 0), np.where(good, ends, 0), _METADATA)
+    scan = scan_messages(view_of(data), np.where(good, starts, 0), np.where(good, ends, 0), _METADATA.packed)
+    fields = Fields(_METADATA, scan)
     counts, has_count = fields.number(_COUNT), fields.has(_COUNT)
     good &= fields.whole & (fields.span(_PRODUCER).sizes > 0) & fields.has(_SEQUENCE) & (fields.number(_PUBLISHED) > 0)
     good &= (fields.number(_NO_KEY) == 0) & (fields.number(_SIZE) <= MAX_MESSAGE_BYTES)
@@ -208,5 +210,5 @@ def _alone(payloads: Spans, fields: Fields) -> Group:
         fields.number(_HAPPENED)[cut],
         fields.has(_HAPPENED)[cut],
         fields.number(_SEQUENCE)[cut],
-        [each.of_rows_before(count) for each in fields.pairs],
+        fields.pairs.of_rows_before(count),
     )

@@ -79,7 +79,7 @@ def _decoded(key: bytes) -> bytes:
 
 
 def _properties(block: Block) -> pa.MapArray:
-    pairs = block.messages.pairs()
+    pairs = block.messages.properties
     offsets = np.zeros(len(block) + 1, np.int64)
     np.cumsum(np.bincount(pairs.rows, minlength=len(block)), out=offsets[1:])
     names, values = texts(binary(block.data, pairs.names)), texts(binary(block.data, pairs.values))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +23,10 @@ class Group(NamedTuple):
     happened: Numbers
     has_happened: Flags
     sequences: Numbers
-    properties: Sequence[Pairs]  # whose rows are places among these messages, or among others that were left out
+    properties: Pairs  # whose rows are places among these messages
 
     def chosen(self, rows: Numbers) -> Group:
         """Returns the messages at the places ``rows``, in that order."""
-        places = np.full(len(self.entries), -1)
-        places[rows] = np.arange(len(rows))
         return Group(
             self.entries[rows],
             self.indexes[rows],
@@ -41,13 +38,17 @@ class Group(NamedTuple):
             self.happened[rows],
             self.has_happened[rows],
             self.sequences[rows],
-            list(_moved(self.properties, places)),
+            self._chosen_properties(rows),
         )
 
     def with_others(self, others: Group) -> Group:
         """Returns these messages and others behind them."""
-        behind = len(self.entries)
-        moved = [Pairs(each.rows + behind, each.names, each.values) for each in others.properties]
+        mine, moved = self.properties, others.properties.rows + len(self.entries)
+        properties = Pairs(
+            np.concatenate([mine.rows, moved]),
+            mine.names.with_others(others.properties.names),
+            mine.values.with_others(others.properties.values),
+        )
         return Group(
             np.concatenate([self.entries, others.entries]),
             np.concatenate([self.indexes, others.indexes]),
@@ -59,26 +60,16 @@ class Group(NamedTuple):
             np.concatenate([self.happened, others.happened]),
             np.concatenate([self.has_happened, others.has_happened]),
             np.concatenate([self.sequences, others.sequences]),
-            [*self.properties, *moved],
+            properties,
         )
 
-    def pairs(self) -> Pairs:
-        """Returns all properties, in the order of the messages, and of each message in its own."""
-        if not self.properties:
-            none = np.zeros(0, np.int64)
-            return Pairs(none, Spans(none, none), Spans(none, none))
-        rows = np.concatenate([each.rows for each in self.properties])
-        order = np.argsort(rows, kind="stable")
-        names, values = (
-            Spans(*map(np.concatenate, zip(*spans, strict=True))).at(order)
-            for spans in zip(*[(each.names, each.values) for each in self.properties], strict=True)
-        )
-        return Pairs(rows[order], names, values)
-
-
-def _moved(properties: Sequence[Pairs], places: Numbers) -> Iterator[Pairs]:
-    """Yields properties whose rows are elsewhere now, or, at -1, are no more."""
-    for each in properties:
-        rows = places[each.rows]
-        kept = np.flatnonzero(rows >= 0)
-        yield Pairs(rows[kept], each.names.at(kept), each.values.at(kept))
+    def _chosen_properties(self, rows: Numbers) -> Pairs:
+        """Returns the properties of the messages at the places ``rows``, in that order."""
+        if not len(self.properties.rows):
+            return self.properties
+        places = np.full(len(self.entries), -1)
+        places[rows] = np.arange(len(rows))
+        moved = places[self.properties.rows]
+        order = np.argsort(moved, kind="stable")
+        order = order[np.searchsorted(moved[order], 0) :]  # those at -1 are left out
+        return self.properties.at(order)._replace(rows=moved[order])

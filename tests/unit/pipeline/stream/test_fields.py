@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire.streams_pb2 import SingleMessageMetadata
-from tallystick.pipeline.gather import joined
-from tallystick.pipeline.stream.fields import MOST_PAIRS, Field, Fields, Kind, read_fields, read_varints
+from tallystick.codec.messages import MOST_PAIRS, scan_messages
+from tallystick.pipeline.stream.fields import Field, Fields, Kind, Table
 
-TABLE = (
+TABLE = Table(
     Field(1, Kind.PAIRS),
     Field(2, Kind.BYTES),
     Field(3, Kind.NUMBER, 31),
@@ -38,10 +38,10 @@ def single(pairs: list[tuple[str, str]], **fields: object) -> bytes:
 
 
 def read(messages: list[bytes]) -> tuple[bytes, Fields]:
-    data = joined([b"\x08\x01", *messages])
+    data = b"".join([b"\x08\x01", *messages])
     sizes = np.array([len(message) for message in messages], np.int64)
     ends = np.cumsum(sizes) + 2
-    return data.tobytes(), read_fields(data, ends - sizes, ends, TABLE)
+    return data, Fields(TABLE, scan_messages(data, ends - sizes, ends, TABLE.packed))
 
 
 def agrees(message: bytes, data: bytes, fields: Fields, row: int) -> bool:
@@ -51,9 +51,8 @@ def agrees(message: bytes, data: bytes, fields: Fields, row: int) -> bool:
         return False
     offset, size = (int(column[row]) for column in fields.span(2))
     pairs = [
-        tuple(data[int(spans.offsets[at]) :][: int(spans.sizes[at])] for spans in (each.names, each.values))
-        for each in fields.pairs
-        for at in np.flatnonzero(each.rows == row)
+        tuple(data[int(spans.offsets[at]) :][: int(spans.sizes[at])] for spans in fields.pairs[1:])
+        for at in np.flatnonzero(fields.pairs.rows == row)
     ]
     return (
         data[offset : offset + size] == as_bytes(expected.partition_key)
@@ -102,9 +101,6 @@ def test_very_many_pairs_are_left_to_the_reference() -> None:
 
 
 @given(st.lists(st.integers(0, (1 << 56) - 1), min_size=1))
-def test_varints_of_many_sizes(numbers: list[int]) -> None:
-    parts = [SingleMessageMetadata(event_time=number).SerializePartialToString() for number in numbers]
-    ends = np.cumsum([len(part) for part in parts])
-    starts = ends - [len(part) for part in parts]
-    values, stops, good = read_varints(joined(parts), starts + 1)
-    assert values.tolist() == numbers and stops.tolist() == ends.tolist() and good.all()
+def test_numbers_of_many_sizes(numbers: list[int]) -> None:
+    fields = read([SingleMessageMetadata(event_time=number).SerializePartialToString() for number in numbers])[1]
+    assert fields.number(5).tolist() == numbers and fields.whole.all()
