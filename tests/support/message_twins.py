@@ -33,6 +33,10 @@ def _crc32c_of_spans(random: Random) -> None:
     _scattered(random, "crc32c_of_spans")
 
 
+def _crc32_of_spans(random: Random) -> None:
+    _scattered(random, "crc32_of_spans")
+
+
 def _joined_spans(random: Random) -> None:
     _scattered(random, "joined_spans")
 
@@ -133,5 +137,5 @@ def _scan_members(random: Random) -> None:
 
 COMPARISONS: dict[str, Callable[[Random], None]] = {
     comparison.__name__.removeprefix("_"): comparison
-    for comparison in (_crc32c_of_spans, _joined_spans, _scan_messages, _scan_members)
+    for comparison in (_crc32c_of_spans, _crc32_of_spans, _joined_spans, _scan_messages, _scan_members)
 }

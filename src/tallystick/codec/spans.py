@@ -9,7 +9,7 @@ from array import array
 from operator import add
 from typing import Any
 
-from tallystick.codec.checksum import crc32c
+from tallystick.codec.checksum import crc32, crc32c
 from tallystick.codec.implementation import with_twin
 
 Buffer = bytes | bytearray | memoryview
@@ -21,6 +21,12 @@ _NUMBER_BYTES = 8
 def crc32c_of_spans(data: Buffer, offsets: Any, sizes: Any) -> array[int]:
     """The CRC32C of each value. Raises ValueError for one that is not inside ``data``."""
     return array("q", map(crc32c, _values(data, offsets, sizes)))
+
+
+@with_twin
+def crc32_of_spans(data: Buffer, offsets: Any, sizes: Any) -> array[int]:
+    """The CRC32 of each value, as ``crc32c_of_spans``."""
+    return array("q", map(crc32, _values(data, offsets, sizes)))
 
 
 @with_twin

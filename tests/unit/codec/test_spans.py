@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.codec.checksum import crc32c
-from tallystick.codec.spans import crc32c_of_spans, joined_spans
+from tallystick.codec.checksum import crc32, crc32c
+from tallystick.codec.spans import crc32_of_spans, crc32c_of_spans, joined_spans
 
 DATA = bytes(range(200))
 
@@ -28,6 +28,7 @@ def test_each_value_has_its_crc(bounds: list[list[int]]) -> None:
     offsets, sizes = array("q", [start for start, _ in bounds]), array("q", [end - start for start, end in bounds])
     expected = array("q", [crc32c(DATA[start:end]) for start, end in bounds])
     assert crc32c_of_spans(DATA, offsets, sizes) == expected == crc32c_of_spans(memoryview(DATA), offsets, sizes)
+    assert crc32_of_spans(DATA, offsets, sizes) == array("q", [crc32(DATA[start:end]) for start, end in bounds])
 
 
 BIG = (1 << 63) - 1

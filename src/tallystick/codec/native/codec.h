@@ -168,6 +168,7 @@ PyObject *response_entries(ARGUMENTS);
 PyObject *open_entries(ARGUMENTS);
 PyObject *open_together(ARGUMENTS);
 PyObject *crc32c_of_spans(ARGUMENTS);
+PyObject *crc32_of_spans(ARGUMENTS);
 PyObject *joined_spans(ARGUMENTS);
 PyObject *scan_messages(ARGUMENTS);
 PyObject *scan_members(ARGUMENTS);

@@ -20,6 +20,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(open_entries),
     FUNCTION(open_together),
     FUNCTION(crc32c_of_spans),
+    FUNCTION(crc32_of_spans),
     FUNCTION(joined_spans),
     FUNCTION(scan_messages),
     FUNCTION(scan_members),

@@ -64,11 +64,11 @@ static bool open_spans(Spans *spans, PyObject *const *bound) {
     return false;
 }
 
-PyObject *crc32c_of_spans(ARGUMENTS) {
-    static const Signature SIGNATURE = {"crc32c_of_spans", {"data", "offsets", "sizes"}, 3, 3};
-    PyObject *bound[3], *result = NULL;
+/* The checksums of the values. */
+static PyObject *checksums(PyObject *module, PyObject *const *bound, Crc32 update) {
+    PyObject *result = NULL;
     Spans spans;
-    if (!bind_arguments(&SIGNATURE, args, nargs, kwnames, bound) || !open_spans(&spans, bound))
+    if (!open_spans(&spans, bound))
         return NULL;
     int64_t *crcs = PyMem_Malloc(spans.count ? (size_t)spans.count * sizeof *crcs : 1);
     if (crcs == NULL)
@@ -76,13 +76,25 @@ PyObject *crc32c_of_spans(ARGUMENTS) {
     for (Py_ssize_t at = 0; crcs != NULL && at < spans.count; at++) {
         size_t size;
         const uint8_t *value = value_of(&spans, at, &size);
-        crcs[at] = crc32c_update(0, value, size);
+        crcs[at] = update(0, value, size);
     }
     if (crcs != NULL)
         result = number_array(module, crcs, spans.count);
     PyMem_Free(crcs);
     close_spans(&spans);
     return result;
+}
+
+PyObject *crc32c_of_spans(ARGUMENTS) {
+    static const Signature SIGNATURE = {"crc32c_of_spans", {"data", "offsets", "sizes"}, 3, 3};
+    PyObject *bound[3];
+    return bind_arguments(&SIGNATURE, args, nargs, kwnames, bound) ? checksums(module, bound, crc32c_update) : NULL;
+}
+
+PyObject *crc32_of_spans(ARGUMENTS) {
+    static const Signature SIGNATURE = {"crc32_of_spans", {"data", "offsets", "sizes"}, 3, 3};
+    PyObject *bound[3];
+    return bind_arguments(&SIGNATURE, args, nargs, kwnames, bound) ? checksums(module, bound, crc32_update) : NULL;
 }
 
 PyObject *joined_spans(ARGUMENTS) {

@@ -33,7 +33,9 @@ class AlikeProperties:
     def maps(self) -> pa.MapArray:
         """Names and values of all messages."""
         count, places = len(self._texts), [np.arange(pair.value.start, pair.value.stop) for pair in self._pairs]
-        names = pa.array([pair.name.decode() for pair in self._pairs] * count, pa.string())
+        text = np.frombuffer(b"".join(pair.name for pair in self._pairs), np.uint8)
+        name_sizes = np.array([len(pair.name) for pair in self._pairs], np.int32)
+        names = _strings(np.tile(text, count), np.tile(name_sizes, count))
         values = self._texts[:, np.concatenate(places)] if places else self._texts[:, :0]
         sizes = np.array([len(place) for place in places], np.int32)
         offsets = integers(np.arange(count + 1) * len(places), pa.int32())

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -183,7 +183,8 @@ def _of_the_queue(value: Callable[[Pulled], object], kind: pa.DataType) -> Calla
     """A column that is the same for all messages of a pull."""
 
     def column(rows: _Rows) -> pa.Array:
-        return pa.concat_arrays([pa.repeat(pa.scalar(value(part), kind), len(part.run)) for part in rows.parts])
+        counts = [(each, sum(len(part.run) for part in parts)) for each, parts in groupby(rows.parts, key=value)]
+        return pa.concat_arrays([pa.repeat(pa.scalar(each, kind), count) for each, count in counts])
 
     return column
 

@@ -1,5 +1,5 @@
 """Pulled records that differ in nothing but numbers and contents, as most of a pull do: read by columns, with no step
-for each but the CRC of its body.
+for each.
 
 ``codec.pulled.scan_pulled`` reads any and is the reference. Bodies and properties stay where they came.
 """
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tallystick.codec.checksum import crc32
 from tallystick.codec.records import BORN_V6, CRC_MASK, SMALLEST, STORE_V6, V1
+from tallystick.codec.spans import crc32_of_spans
 from tallystick.pipeline.gather import Bytes
 
 _V6 = BORN_V6 | STORE_V6
@@ -103,6 +103,6 @@ def scan_uniform(buffer: bytes) -> UniformRun | None:
 
 def _are_whole(run: UniformRun, buffer: bytes) -> bool:
     """Returns whether all bodies match their CRCs."""
-    view, crcs, size = memoryview(buffer), run.column("body_crcs").tolist(), run.rows.shape[1]
-    computed = [crc32(view[at : at + run.body_size]) & CRC_MASK for at in range(_BODY_AT, len(buffer), size)]
-    return bool(computed == crcs)
+    offsets = np.arange(_BODY_AT, len(buffer), run.rows.shape[1])
+    computed = np.frombuffer(crc32_of_spans(buffer, offsets, np.full(len(run), run.body_size)), np.int64)
+    return bool((computed & CRC_MASK == run.column("body_crcs")).all())
