@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from support.codec_twins import compare
-from tallystick.codec import messages, spans
+from tallystick.codec import messages, positions, spans
 
-TWINNED = (messages, spans)
+TWINNED = (messages, positions, spans)
 
 _KINDS_OF_BUFFERS = (bytes, bytearray, memoryview, lambda data: memoryview(bytearray(data)))
 _LIES = (0, 1, -1, 5, 1 << 40, (1 << 63) - 1, -(1 << 63))
@@ -35,6 +35,16 @@ def _crc32c_of_spans(random: Random) -> None:
 
 def _crc32_of_spans(random: Random) -> None:
     _scattered(random, "crc32_of_spans")
+
+
+def _position_texts(random: Random) -> None:
+    count = random.choice((0, 1, 3, 300))
+    columns = [
+        array("q", [random.choice((*_LIES, 9, 10, random.randrange(1 << 62))) for _ in range(count)]) for _ in "ei"
+    ]
+    if random.random() < 0.1:
+        columns[random.randrange(2)] = array(random.choice("qi"), range(random.randrange(4)))
+    compare("position_texts", random.choice(_LIES) if random.random() < 0.3 else random.randrange(99), *columns)
 
 
 def _joined_spans(random: Random) -> None:
@@ -137,5 +147,5 @@ def _scan_members(random: Random) -> None:
 
 COMPARISONS: dict[str, Callable[[Random], None]] = {
     comparison.__name__.removeprefix("_"): comparison
-    for comparison in (_crc32c_of_spans, _crc32_of_spans, _joined_spans, _scan_messages, _scan_members)
+    for comparison in (_crc32c_of_spans, _crc32_of_spans, _position_texts, _joined_spans, _scan_messages, _scan_members)
 }

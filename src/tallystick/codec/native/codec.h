@@ -170,6 +170,7 @@ PyObject *open_together(ARGUMENTS);
 PyObject *crc32c_of_spans(ARGUMENTS);
 PyObject *crc32_of_spans(ARGUMENTS);
 PyObject *joined_spans(ARGUMENTS);
+PyObject *position_texts(ARGUMENTS);
 PyObject *scan_messages(ARGUMENTS);
 PyObject *scan_members(ARGUMENTS);
 PyObject *scan_records(ARGUMENTS);

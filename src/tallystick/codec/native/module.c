@@ -22,6 +22,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(crc32c_of_spans),
     FUNCTION(crc32_of_spans),
     FUNCTION(joined_spans),
+    FUNCTION(position_texts),
     FUNCTION(scan_messages),
     FUNCTION(scan_members),
     FUNCTION(scan_records),

@@ -61,6 +61,11 @@ def _indexes(block: Block) -> pa.Array:
     return integers(block.messages.indexes, pa.int32(), block.messages.indexes >= 0)
 
 
+def _positions(run: BlockRun) -> pa.Array:
+    messages = run.block.messages
+    return positions_of(run.ledger, messages.entries + run.block.first, messages.indexes)
+
+
 def _keys(block: Block) -> pa.Array:
     messages = block.messages
     stored = binary(block.data, messages.keys, messages.has_key)
@@ -110,7 +115,7 @@ def _happened(block: Block) -> pa.Array:
 _OF_RUN: dict[str, Callable[[BlockRun], pa.Array]] = {
     "stream": lambda run: pa.repeat(pa.scalar(run.stream), run.row_count),
     "ledger": lambda run: pa.repeat(pa.scalar(run.ledger, pa.int64()), run.row_count),
-    "position": lambda run: positions_of(pa.scalar(run.ledger), _entries(run.block), _indexes(run.block)),
+    "position": lambda run: _positions(run),
 }
 _COLUMNS: dict[str, Callable[[Block], pa.Array]] = {
     "key": _keys,

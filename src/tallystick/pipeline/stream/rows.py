@@ -11,10 +11,10 @@ from itertools import accumulate, chain
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tallystick.bookkeeper.wire.pulsar_messages import Buffer, InMessage
 from tallystick.bookkeeper.wire.stream_values import NO_PROPERTIES
+from tallystick.codec.positions import position_texts
 from tallystick.pipeline import headers
 from tallystick.pipeline.columns import BATCH_BYTES, HEADERS
 from tallystick.pipeline.times import TIME, times_of
@@ -128,15 +128,22 @@ def _of_rows(place: int, kind: pa.DataType) -> Callable[[Sequence[RowRun], Seque
 
 
 def _positions(runs: Sequence[RowRun], rows: Sequence[Row]) -> pa.Array:
-    return positions_of(*(_COLUMNS[name](runs, rows) for name in ("ledger", "entry", "batchIndex")))
+    return pa.concat_arrays(
+        [
+            positions_of(
+                run.ledger,
+                array("q", [row[_ENTRY] for row in run.rows]),
+                array("q", [-1 if (index := row[_INDEX]) is None else index for row in run.rows]),
+            )
+            for run in runs
+        ]
+    )
 
 
-def positions_of(ledgers: pa.Array | pa.Scalar, entries: pa.Array, indexes: pa.Array) -> pa.Array:
-    """``ledger:entry``, or ``ledger:entry:index`` of a message in a batch."""
-    places = pc.binary_join_element_wise(ledgers.cast(pa.string()), entries.cast(pa.string()), ":")
-    if indexes.null_count == len(entries):
-        return places
-    return pc.coalesce(pc.binary_join_element_wise(places, indexes.cast(pa.string()), ":"), places)
+def positions_of(ledger: int, entries: Any, indexes: Any) -> pa.Array:
+    """As ``codec.positions`` has them."""
+    texts, ends = position_texts(ledger, entries, indexes)
+    return pa.Array.from_buffers(pa.string(), len(entries), [None, pa.py_buffer(ends), pa.py_buffer(texts)])
 
 
 def _values(runs: Sequence[RowRun], rows: Sequence[Row]) -> pa.Array:
