@@ -14,6 +14,8 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from tallystick.bookkeeper.wire import digest as digests
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec import frames, reads, records, uniform, uniform_records
@@ -36,6 +38,8 @@ def described(value: object) -> object:
     if dataclasses.is_dataclass(value):
         fields = [described(getattr(value, field.name)) for field in dataclasses.fields(value)]
         return type(value).__name__, fields
+    if isinstance(value, msgspec.Struct):
+        return type(value).__name__, [described(getattr(value, name)) for name in value.__struct_fields__]
     if isinstance(value, list | tuple):
         return type(value).__name__, [described(each) for each in value]
     if isinstance(value, memoryview):
@@ -281,8 +285,9 @@ def _spread(random: Random, entries: reads.EvenEntries) -> reads.SpreadEntries:
         parts.append((part, reads.EvenEntries(memoryview(data), entries.size, entries.gap)))
     if random.random() < 0.3:
         place = random.randrange(2)
-        lie = random.choice(([*parts[place][0], 3], parts[place][0][:-1], [each + 1 for each in parts[place][0]]))
-        parts[place] = lie, parts[place][1]
+        share_ids, share = parts[place]
+        further = random.choice((1, 1 << 40))
+        parts[place] = random.choice(([*share_ids, 3], share_ids[:-1], [each + further for each in share_ids])), share
     return reads.SpreadEntries(random.choice((0, 0, 0, 0, 1)), parts)
 
 

@@ -5,11 +5,24 @@ from __future__ import annotations
 import struct
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from tallystick.codec.implementation import with_twin
 
 _HEAD = struct.Struct(">II")
+
+
+class _Header(msgspec.Struct, gc=False):
+    """A header with its members in the order in which fastjson writes them: a struct is encoded faster than a dict."""
+
+    code: int
+    extFields: dict[str, str] | Raw | UnsetType
+    flag: int
+    language: str
+    opaque: int
+    remark: str | UnsetType
+    serialization: str = msgspec.field(name="serializeTypeCurrentRPC")
+    version: int
 
 
 _encode_json = msgspec.json.Encoder().encode
@@ -31,12 +44,6 @@ def encode_head(
 
     Raises UnicodeEncodeError for a text that is none.
     """
-    members: dict[str, object] = {"code": code}  # in the order in which fastjson writes them
-    if fields is not None:
-        members["extFields"] = fields
-    members["flag"], members["language"], members["opaque"] = flag, language, opaque
-    if remark is not None:
-        members["remark"] = remark
-    members["serializeTypeCurrentRPC"], members["version"] = "JSON", version
-    header = _encode_json(members)
+    ext, text = UNSET if fields is None else fields, UNSET if remark is None else remark
+    header = _encode_json(_Header(code, ext, flag, language, opaque, text, "JSON", version))
     return _HEAD.pack(4 + len(header) + behind, len(header)) + header

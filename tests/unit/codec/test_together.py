@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -91,6 +92,25 @@ def test_shares_that_are_not_even_or_lack_one_are_no_shares() -> None:
     longer = in_a_batch([bytes(entry) + b"x" for entry in parts[0][1]])
     assert SpreadEntries.of(ids, [(parts[0][0], longer), *parts[1:]]) is None
     assert SpreadEntries.of(ids, []) is None
+
+
+def test_shares_of_different_sizes_are_opened_each_as_long_as_it_is() -> None:
+    digest = Digest.of(DigestType.CRC32C)
+    shares, longer = in_shares(stored(digest)), stored(digest, 14)
+    ids = shares.parts[1][0]
+    other = in_a_batch([longer[each - FIRST] for each in ids])
+    mixed = replace(shares, parts=[shares.parts[0], (ids, other), shares.parts[2]])
+    assert assert_opened_alike(mixed, digest) == COUNT
+    assert {len(entry) for entry in mixed} == {46, 50}
+
+
+@pytest.mark.parametrize("beyond", [COUNT, 1 << 40])
+def test_shares_with_an_id_behind_the_others_are_refused(beyond: int) -> None:
+    shares = in_shares(stored(Digest.of(DigestType.CRC32C)))
+    (ids, entries), *others = shares.parts
+    lie = replace(shares, parts=[([*ids[:-1], FIRST + beyond], entries), *others])
+    with pytest.raises(KeyError):
+        open_together(lie, LEDGER, FIRST, Digest.of(DigestType.CRC32C).compute_all, 4)
 
 
 def test_payloads_of_even_entries_stay_where_they_are() -> None:
