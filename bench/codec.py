@@ -8,6 +8,8 @@ digest is CRC32C. Each figure is the median of the rounds.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import statistics
 import struct
 import sys
@@ -23,45 +25,35 @@ import command
 from machine import describe
 from report import grid
 
+import tallystick.codec
 from tallystick.bookkeeper.wire import digest
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec import (
-    client_ids,
-    command_heads,
-    frames,
-    pulled,
-    reads,
-    records,
-    sent_properties,
-    spans,
-    uniform,
-    uniform_records,
-)
+from tallystick.codec import reads, records
 from tallystick.codec.frames import PLAIN_ADD, AddRun
 from tallystick.codec.implementation import REFERENCES, load
-from tallystick.rocketmq.wire.headers import SendResponse
+from tallystick.rocketmq.wire.headers import REQUESTS, SendHeader, SendResponse
 from tallystick.rocketmq.wire.record import encode_batch
+from tallystick.rocketmq.wire.remoting import encode, request
+from tallystick.rocketmq.wire.values import RequestCode
 
 COMPILED = load({})
+for module in pkgutil.iter_modules(tallystick.codec.__path__, "tallystick.codec."):
+    importlib.import_module(module.name)  # what they define is in REFERENCES then
 COUNTS, SIZES = (1, 10, 1000), (100, 1024)
-USED = (
-    client_ids,
-    command_heads,
-    frames,
-    pulled,
-    reads,
-    records,
-    sent_properties,
-    spans,
-    uniform,
-    uniform_records,
-    digest,
-)  # what they define is in REFERENCES
 OF_ONE = ("usual_properties", "encode_head")  # each call is for one entry, however many there are
 KEY, HOST = bytes(20), bytes(8)
 SEND_RESPONSE = SendResponse(
     msg_id="7F0000010000" * 2, queue_id=3, queue_offset=12345, transaction_id="AB" * 16
 ).to_fields()
+SEND = encode(
+    request(
+        RequestCode.SEND_MESSAGE_V2,
+        SendHeader(
+            "producers", "orders", "TBW102", 4, 3, 0, 1_764_500_000_000, 0, f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02"
+        ).to_letters(),
+        b"body",
+    )
+)
 Functions = dict[str, Callable[..., Any]]
 Cases = dict[str, tuple[object, ...]]
 
@@ -123,6 +115,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "scan_uniform_records": (log, 0),
         "scan_pulled": (log,),
         "split_uniform_batch": (batch,),
+        "scan_requests": (SEND * count, 0, len(SEND) * count, sys.maxsize, sys.maxsize, REQUESTS),
         "encode_head": (0, SEND_RESPONSE, 1, "PYTHON", 77, None, 513, 0),
         "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),
         "hash_client_ids": ([b"WAIT\x01true\x02UNIQ_KEY\x01%032X\x02" % number for number in range(count)], 7),

@@ -51,6 +51,11 @@ def in_use() -> str:
     return "python" if _compiled is None else f"compiled, CRC32C by {_compiled.CRC32C}"
 
 
+def is_compiled() -> bool:
+    """Returns whether the twins are in use, for who has another way where they are not."""
+    return _compiled is not None
+
+
 def with_twin(reference: F) -> F:
     """Mark a function that has a twin in C: its name becomes that of the one in use."""
     REFERENCES[reference.__name__] = reference

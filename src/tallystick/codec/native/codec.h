@@ -182,6 +182,7 @@ PyObject *hash_client_ids(ARGUMENTS);
 PyObject *usual_properties(ARGUMENTS);
 PyObject *encode_head(ARGUMENTS);
 PyObject *split_uniform_batch(ARGUMENTS);
+PyObject *scan_requests(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);
 PyObject *crc32c_digests(ARGUMENTS);
 PyObject *crc32c_table(ARGUMENTS);

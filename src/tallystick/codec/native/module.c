@@ -34,6 +34,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(usual_properties),
     FUNCTION(encode_head),
     FUNCTION(split_uniform_batch),
+    FUNCTION(scan_requests),
     FUNCTION(crc32c_digest),
     FUNCTION(crc32c_digests),
     FUNCTION(crc32c_table),

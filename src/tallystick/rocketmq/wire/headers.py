@@ -16,18 +16,21 @@ from typing import Any, Self, cast
 import msgspec
 from msgspec import Raw, field
 
+from tallystick.codec.requests import Forms, forms_of
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import Int32, Int64, RequestCode
+from tallystick.rocketmq.wire.remoting import Command, TypedFields
+from tallystick.rocketmq.wire.values import Int32, Int64, Language, RequestCode, Serialization
 
 
-class Header(msgspec.Struct, frozen=True, rename="camel"):
+class Header(TypedFields, frozen=True, rename="camel"):
     """The base of all headers. Names are the original's unless a field says otherwise."""
 
     @classmethod
     def of(cls, command: Command) -> Self:
         """Returns the header in a command's fields. Raises RemoteProtocolError."""
         ext = command.ext
+        if isinstance(ext, cls):
+            return ext
         if isinstance(ext, Raw):
             try:
                 header: Self = _decoder(cls)(ext)
@@ -75,7 +78,7 @@ def _mandatory(kind: Any) -> list[str]:
 # Producers
 
 
-class SendHeader(Header, frozen=True, kw_only=True):
+class SendHeader(Header, frozen=True):
     """Of SEND_MESSAGE; in SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE the same fields have letters for names."""
 
     producer_group: str
@@ -115,7 +118,6 @@ _SendHeaderV2 = cast(
         bases=(SendHeader,),
         rename={attribute: letter for letter, attribute in _LETTERS},
         frozen=True,
-        kw_only=True,
     ),
 )
 
@@ -165,7 +167,7 @@ class SendBackHeader(Header, frozen=True, kw_only=True):
 # Consumers
 
 
-class PullHeader(Header, frozen=True, kw_only=True):
+class PullHeader(Header, frozen=True):
     """Of PULL_MESSAGE and LITE_PULL_MESSAGE. Ours is ``mark`` (see ``Reads.mark``): that of the last message that the
     consumer had, or an empty one; the response has one, too."""
 
@@ -177,8 +179,8 @@ class PullHeader(Header, frozen=True, kw_only=True):
     sys_flag: Int32
     commit_offset: Int64
     suspend_timeout_millis: Int64
-    subscription: str | None = None
     sub_version: Int64
+    subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
     broker: str | None = field(default=None, name="bname")
@@ -382,3 +384,29 @@ class ConfigResponse(Header, frozen=True):
     """To GET_BROKER_CONFIG."""
 
     version: str  # JSON
+
+
+# The requests that come most
+
+
+def _without_others(kind: type[Header]) -> type[Header]:
+    """Returns the same type, but that a field which it does not have is refused: what has one may be signed."""
+    name = f"Usual{kind.__name__}"
+    return cast("type[Header]", msgspec.defstruct(name, [], bases=(kind,), frozen=True, forbid_unknown_fields=True))
+
+
+_SEND, _SEND_V2 = _without_others(SendHeader), _without_others(_SendHeaderV2)
+_PULL = _without_others(PullHeader)
+_BY_CODE = {
+    RequestCode.SEND_MESSAGE: _SEND,
+    RequestCode.SEND_MESSAGE_V2: _SEND_V2,
+    RequestCode.SEND_BATCH_MESSAGE: _SEND_V2,
+    RequestCode.PULL_MESSAGE: _PULL,
+    RequestCode.LITE_PULL_MESSAGE: _PULL,
+}
+REQUESTS: Forms[Command] = forms_of(
+    Command,
+    {int(code): kind for code, kind in _BY_CODE.items()},
+    Language,
+    (Serialization.JSON, Serialization.BINARY),
+)

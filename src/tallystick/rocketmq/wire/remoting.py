@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Raw
 
 from tallystick.codec.command_heads import encode_head
+from tallystick.codec.requests import Forms, scan_requests
 from tallystick.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import VERSION, Flag, Int32, Language, Serialization
@@ -50,6 +51,13 @@ _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 
 
+class TypedFields(msgspec.Struct, frozen=True):
+    """Fields that were read into a typed header (``headers.py``), and are all that came."""
+
+    def to_fields(self) -> dict[str, str]:
+        raise NotImplementedError
+
+
 # What it holds never refers back to it, and a busy client or broker has thousands.
 class Command(msgspec.Struct, gc=False):
     """A request or a response. ``parts`` follow ``body`` on the wire; a command that was read has none."""
@@ -58,7 +66,8 @@ class Command(msgspec.Struct, gc=False):
     opaque: int = 0
     flag: int = 0
     remark: str | None = None
-    ext: dict[str, str] | Raw | None = None  # None leaves extFields out; Raw is JSON that nobody has asked for yet
+    # None leaves extFields out; Raw is JSON that nobody has asked for yet.
+    ext: dict[str, str] | Raw | TypedFields | None = None
     body: Buffer = b""
     parts: Sequence[Buffer] = ()
     language: Language = Language.PYTHON
@@ -68,11 +77,14 @@ class Command(msgspec.Struct, gc=False):
     @property
     def fields(self) -> dict[str, str]:
         """The extFields by name; empty if the command has none. Raises RemoteProtocolError."""
-        if isinstance(self.ext, Raw):
-            self.ext = _read_fields(self.ext)
-        return self.ext or {}
+        ext = self.ext
+        if isinstance(ext, Raw):
+            ext = self.ext = _read_fields(ext)
+        elif isinstance(ext, TypedFields):
+            ext = self.ext = ext.to_fields()
+        return ext or {}
 
-    def put_back(self, ext: dict[str, str] | Raw | None) -> None:
+    def put_back(self, ext: dict[str, str] | Raw | TypedFields | None) -> None:
         """Take the fields as they came again, after a look at ``fields``: a typed header reads them faster. Fields from
         which it might read something else stay what was looked at."""
         if not isinstance(self.ext, _LooseFields):
@@ -103,6 +115,8 @@ def held_bytes(command: Command) -> int:
     size, ext = len(command.body) + _CHARACTER_BYTES * len(command.remark or ""), command.ext
     if isinstance(ext, Raw):
         return size + len(memoryview(ext))
+    if isinstance(ext, TypedFields):
+        ext = ext.to_fields()
     return size + sum(
         [_FIELD_BYTES + _CHARACTER_BYTES * (len(name) + len(value)) for name, value in (ext or {}).items()]
     )
@@ -139,6 +153,7 @@ def _pieces(command: Command) -> list[Buffer]:
         behind += sum(map(len, parts))
     if behind > MAX_FRAME_BYTES:
         raise LocalProtocolError("a command is too long for a frame", code=command.code, bytes=behind)
+    ext = command.ext
     try:
         if command.serialization is _IN_BINARY:
             header = _encode_binary(command)
@@ -146,7 +161,7 @@ def _pieces(command: Command) -> list[Buffer]:
         else:
             head = encode_head(
                 command.code,
-                command.ext,
+                ext.to_fields() if isinstance(ext, TypedFields) else ext,
                 command.flag,
                 command.language._value_,  # a plain attribute: ``value`` costs ten times as much
                 command.opaque,
@@ -200,7 +215,9 @@ _decode_head = msgspec.json.Decoder(_Head, strict=False).decode
 class FrameReader:
     """Cuts what one connection receives into commands. After an error it is of no use any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, forms: Forms[Command] | None = None) -> None:
+        """``forms``: of the requests that come most, which get their typed header at once; None where none come."""
+        self._forms = forms
         self._buffer = bytearray()  # received and not cut yet
         self._needed_bytes = 8  # so many bytes are needed before it makes sense to look again
 
@@ -232,22 +249,35 @@ class FrameReader:
         with memoryview(self._buffer) as view:
             at, end = 0, len(view)
             while end - at >= 8 and at < most_bytes and len(commands) < most:
-                size, mark = _HEAD.unpack_from(view, at)
-                header_size = mark & 0xFFFFFF
-                if not 4 <= size <= MAX_FRAME_BYTES - 4:
-                    raise RemoteProtocolError("a frame of impossible length", bytes=size)
-                if header_size > min(size - 4, MAX_HEADER_BYTES):
-                    raise RemoteProtocolError("a header of impossible length", bytes=header_size, frame_bytes=size)
-                stop = at + 4 + size
-                if stop > end:
-                    self._needed_bytes = 4 + size
+                if self._forms is not None:
+                    requests, stop = scan_requests(view, at, end, most_bytes, most - len(commands), self._forms)
+                    if requests:
+                        commands, at = commands + requests if commands else requests, stop
+                        continue
+                command, stop = _cut(view, at, end)
+                if command is None:
+                    self._needed_bytes = stop - at
                     break
-                body = at + 8 + header_size
-                content = view[body:stop].tobytes() if body < stop else b""
-                commands.append(_decode(mark >> 24, view[at + 8 : body].tobytes(), content))
+                commands.append(command)
                 at = stop
         del self._buffer[:at]
         return commands
+
+
+def _cut(view: memoryview, at: int, end: int) -> tuple[Command | None, int]:
+    """Returns the command at a place, None if it is not whole, and where it stops."""
+    size, mark = _HEAD.unpack_from(view, at)
+    header_size = mark & 0xFFFFFF
+    if not 4 <= size <= MAX_FRAME_BYTES - 4:
+        raise RemoteProtocolError("a frame of impossible length", bytes=size)
+    if header_size > min(size - 4, MAX_HEADER_BYTES):
+        raise RemoteProtocolError("a header of impossible length", bytes=header_size, frame_bytes=size)
+    stop = at + 4 + size
+    if stop > end:
+        return None, stop
+    body = at + 8 + header_size
+    content = view[body:stop].tobytes() if body < stop else b""
+    return _decode(mark >> 24, view[at + 8 : body].tobytes(), content), stop
 
 
 def _decode(kind: int, header: bytes, body: bytes) -> Command:

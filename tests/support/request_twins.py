@@ -1,0 +1,179 @@
+"""Compare the two implementations of what cuts and reads requests: see ``codec_twins``."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from random import Random
+
+from support.codec_twins import compare
+from tallystick.codec import requests
+from tallystick.rocketmq.wire.headers import REQUESTS
+
+TWINNED = (requests,)
+
+_SEND_NAMES = (
+    "producerGroup",
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "unitMode",
+    "maxReconsumeTimes",
+    "batch",
+    "bname",
+)
+_PULL_NAMES = (
+    "consumerGroup",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "maxMsgNums",
+    "sysFlag",
+    "commitOffset",
+    "suspendTimeoutMillis",
+    "subVersion",
+    "subscription",
+    "expressionType",
+    "maxMsgBytes",
+    "bname",
+    "tallyMark",
+)
+# By name: a string, an int, a long or a boolean.
+_LETTERS = dict(zip("abcdefghijklmn", "sssiiilisibibs", strict=True))
+_SEND = dict(zip(_SEND_NAMES, _LETTERS.values(), strict=True))
+_PULL = dict(zip(_PULL_NAMES, "ssiliilllssiss", strict=True))
+_FIELDS = {10: _SEND, 310: _LETTERS, 320: _LETTERS, 11: _PULL, 361: _PULL}
+_TEXTS = (
+    "",
+    "orders",
+    "WAIT\x01true\x02UNIQ_KEY\x01AB\x02",
+    'a"\\/\b\f\n\r\t\x7f',
+    "Füße€",
+    "\U0001f600",
+    "x" * 5000,
+    "null",
+)
+_NUMBERS = (
+    "0",
+    "1",
+    "-1",
+    "7",
+    "2147483647",
+    "-2147483648",
+    "2147483648",
+    "999999999",
+    "1000000000",
+    "007",
+    "-0",
+    "+1",
+    "1700000000000",
+    "9223372036854775807",
+    "-9223372036854775809",
+    "999999999999999999",
+    "",
+    " 1",
+    "1.0",
+    "x",
+)
+_BOOLS = ("true", "false", "TRUE", "1", "0", "null", "yes")
+
+
+def _value(random: Random, kind: str) -> str:
+    if kind == "s":
+        return random.choice(_TEXTS)
+    if kind == "b":
+        return random.choice(_BOOLS[:2] if random.random() < 0.9 else _BOOLS)
+    usual = _NUMBERS[:4] if kind == "i" else (*_NUMBERS[:4], "1700000000000")
+    return random.choice(usual if random.random() < 0.95 else _NUMBERS)
+
+
+def _fields(random: Random, code: int) -> list[tuple[str, str]]:
+    kinds = _FIELDS.get(code, _LETTERS)
+    fields = [(name, _value(random, kind)) for name, kind in kinds.items() if random.random() < 0.97]
+    odd = random.random()
+    if odd < 0.1:
+        random.shuffle(fields)
+    elif odd < 0.15 and fields:
+        fields.insert(random.randrange(len(fields)), random.choice((*fields, ("AccessKey", "k"), ("o", "1"), ("", ""))))
+    return fields
+
+
+def _json_header(random: Random, code: int) -> bytes:
+    def text(value: str) -> str:
+        return json.dumps(value, ensure_ascii=random.random() < 0.5)
+
+    pairs = [f"{text(name)}:{text(value)}" for name, value in _fields(random, code)]
+    if pairs and random.random() < 0.03:
+        pairs[-1] = random.choice(
+            ('"e":3', '"i":null', '"k":true', '"a":"\\u00e4"', '"a":"\\u0000"', '"a":"\\x"', '"a":"\x01"')
+        )
+    members = [
+        f'"extFields":{{{",".join(pairs)}}}',
+        f'"flag":{random.choice((0, 0, 0, 2, 1, -1, 1 << 31))}',
+        f'"language":"{random.choice(("JAVA", "JAVA", "PYTHON", "NODE_JS", "COBOL", ""))}"',
+        f'"opaque":{random.choice((0, 77, -5, 2147483647, 2147483648))}',
+        '"serializeTypeCurrentRPC":"JSON"',
+        f'"version":{random.choice((0, 513, 1.5))}',
+    ]
+    odd = random.random()
+    if odd < 0.05:
+        random.shuffle(members)
+    elif odd < 0.1:
+        del members[random.randrange(len(members))]
+    elif odd < 0.15:
+        more = (*members, '"remark":null', '"remark":"r"', '"new":[1,{}]', '"code":11', '"code":320', '"extFields":{}')
+        members.insert(random.randrange(len(members) + 1), random.choice(more))
+    between = "," if random.random() < 0.97 else ", "
+    number = f"{code}" if random.random() < 0.97 else random.choice((f"0{code}", f" {code}", f'"{code}"', ""))
+    return ('{"code":' + between.join([number, *members]) + "}").encode()
+
+
+def _binary_header(random: Random, code: int) -> bytes:
+    pairs = []
+    for name, value in _fields(random, code):
+        sizes = [len(name.encode()), len(value.encode())]
+        if random.random() < 0.005:
+            sizes[random.randrange(2)] = random.choice((0, -1, 1, 30000, sizes[0] + 1))
+        if value or random.random() < 0.1:
+            pairs.append(struct.pack(">h", sizes[0]) + name.encode() + struct.pack(">i", sizes[1]) + value.encode())
+    fields, remark = b"".join(pairs), b"" if random.random() < 0.97 else b"r"
+    size = len(fields) if random.random() < 0.97 else random.choice((0, -1, len(fields) - 1, 1 << 30))
+    numbers = code, random.choice((0, 3, 13, 14, 255)), random.choice((0, 513, -1)), random.choice((0, -5, 77))
+    head = struct.pack(">hBhii", *numbers, random.choice((0, 0, 0, 2, 1)))
+    return head + struct.pack(">i", len(remark)) + remark + struct.pack(">i", size) + fields
+
+
+def _frame(random: Random) -> bytes:
+    code = random.choice((310, 310, 320, 10, 11, 361, 34))
+    kind = random.choice((0, 0, 1)) if random.random() < 0.98 else 2
+    header = (_binary_header if kind == 1 else _json_header)(random, code)
+    if random.random() < 0.05:
+        place = random.randrange(len(header))
+        header = header[:place] + random.choice((b"", b'"', b"\\", b"\x00", b"\xff", b"}")) + header[place + 1 :]
+    if random.random() < 0.02:
+        header = header[: random.randrange(len(header))]
+    body = random.randbytes(random.choice((0, 1, 40)))
+    sizes = [4 + len(header) + len(body), kind << 24 | len(header)]
+    if random.random() < 0.03:
+        sizes[random.randrange(2)] = random.choice((0, 3, 4, len(header), sizes[0] + 1, (1 << 24) - 1, (1 << 32) - 1))
+    return struct.pack(">II", *sizes) + header + body
+
+
+def _scan_requests(random: Random) -> None:
+    frames = [_frame(random) for _ in range(random.choice((1, 1, 2, 4)))]
+    before = random.randbytes(random.choice((0, 0, 5)))
+    data = before + b"".join(frames)
+    end = len(data) if random.random() < 0.8 else random.randrange(len(before), len(data) + 1)
+    until = random.choice((1 << 62, 1 << 62, len(before), len(before) + 1, end))
+    buffer = random.choice((bytes, bytearray, memoryview))(data)
+    compare("scan_requests", buffer, len(before), end, until, random.choice((1 << 62, 0, 1, 3)), REQUESTS)
+
+
+COMPARISONS: dict[str, Callable[[Random], None]] = {"scan_requests": _scan_requests}
