@@ -87,7 +87,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
     uneven = [*entries[:-1], entries[-1] + b"."] if count > 1 else entries
     contents = [(0, payload, b"KEYS\x01some-key\x02") for payload in payloads]
     log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
-    batch = encode_batch(contents)
+    batch, numbers = encode_batch(contents), list(range(count))
     even = reads.EvenEntries(memoryview(responses), len(entries[0]), reads.READ_PREFIX)
     return {
         "encode_adds": (KEY, 7, 0, -1, 0, payloads, functions["crc32c_digest"], 4),
@@ -115,6 +115,8 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "scan_uniform_records": (log, 0),
         "scan_pulled": (log,),
         "split_uniform_batch": (batch,),
+        "encode_units": (numbers, numbers, numbers),
+        "add_index_entries": (numbers, numbers, numbers, 0, 1, array("i", bytes(1 << 20)), bytearray(1 << 8)),
         "scan_requests": (SEND * count, 0, len(SEND) * count, sys.maxsize, sys.maxsize, REQUESTS),
         "encode_head": (0, SEND_RESPONSE, 1, "PYTHON", 77, None, 513, 0),
         "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),

@@ -26,7 +26,7 @@ from tallystick.codec.implementation import REFERENCES, load
 TWINNED = (frames, reads, records, uniform, uniform_records, digests)
 COMPILED: ModuleType | None = load({})
 
-_REFUSALS = (ArithmeticError, BufferError, KeyError, TypeError, ValueError, struct.error)
+_REFUSALS = (ArithmeticError, BufferError, LookupError, TypeError, ValueError, struct.error)
 _IDS = (0, 1, -1, 2, 1 << 40, (1 << 63) - 1, -(1 << 63))
 _LIES = (0, 3, 19, 23, 24, 55, 56, 91, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _MOST = 400  # the longest frame

@@ -6,6 +6,7 @@ What the functions take comes from code of ours, whose types are as its annotati
 from __future__ import annotations
 
 import struct
+from array import array
 from collections import deque
 from collections.abc import Callable
 from random import Random
@@ -13,14 +14,15 @@ from typing import Any
 
 from msgspec import Raw
 
-from support.codec_twins import COMPILED, compare
-from tallystick.codec import client_ids, command_heads, pulled, records, sent_properties, uniform_records
+from support.codec_twins import COMPILED, compare, outcome
+from tallystick.codec import client_ids, command_heads, dispatched, pulled, records, sent_properties, uniform_records
 from tallystick.codec.checksum import crc32
+from tallystick.codec.implementation import REFERENCES
 from tallystick.codec.records import Content, Row
 from tallystick.rocketmq.wire.values import ResponseCode
 
 # All functions that have a twin are known when their modules are imported.
-TWINNED = (records, pulled, client_ids, sent_properties, command_heads, uniform_records)
+TWINNED = (records, pulled, client_ids, sent_properties, command_heads, uniform_records, dispatched)
 
 _EDGES = tuple(sign * (1 << bits) + more for bits in (31, 32, 63, 64) for sign in (1, -1) for more in (-1, 0, 1))
 _TOPICS = ("orders", "t", "%RETRY%g", "a" * 127, "b" * 128, "c" * 255, "Füße", "")
@@ -196,6 +198,39 @@ def _split_uniform_batch(random: Random) -> None:
     compare("split_uniform_batch", bytes(data))
 
 
+def _columns(random: Random, count: int, most: int) -> list[list[int]]:
+    """Three columns as long as each other, mostly."""
+    columns = [[_number(random, most) for _ in range(count)] for _ in range(3)]
+    if random.random() < 0.03:
+        columns[random.randrange(3)].append(7)
+    return columns
+
+
+def _encode_units(random: Random) -> None:
+    columns: list[Any] = _columns(random, random.randrange(8), 1 << 31)
+    if random.random() < 0.03:
+        columns[random.randrange(3)] = random.choice((("x",), ["x"] * len(columns[0]), None, [True] * len(columns[0])))
+    compare("encode_units", *columns)
+
+
+def _add_index_entries(random: Random) -> None:
+    """Both change what they get: each has its own."""
+    columns, slot_count = _columns(random, random.randrange(8), 1 << 31), random.choice((1, 5, 1024, 1025, 3000))
+    columns[0] = [abs(key_hash) & 0x7FFFFFFF for key_hash in columns[0]] if random.random() < 0.97 else columns[0]
+    numbers = (
+        random.choice((0, columns[2][0] if columns[2] else 9, _number(random))),
+        random.choice((1, _number(random))),
+    )
+    slots = array(random.choice("i" * 30 + "hq"), [random.choice((0, 0, 3)) for _ in range(slot_count)])
+    pages = bytearray(-(-slot_count // 1024) - (random.random() < 0.02))
+    results = []
+    assert COMPILED is not None
+    for function in (REFERENCES["add_index_entries"], COMPILED.add_index_entries):
+        own_slots, own_pages = array(slots.typecode, slots), bytearray(pages)
+        results.append((outcome(function, *columns, *numbers, own_slots, own_pages), own_slots, own_pages))
+    assert results[0] == results[1], f"{columns}, {numbers}, {slots}: {results}"
+
+
 COMPARISONS: dict[str, Callable[[Random], None]] = {
     comparison.__name__.removeprefix("_"): comparison
     for comparison in (
@@ -205,5 +240,7 @@ COMPARISONS: dict[str, Callable[[Random], None]] = {
         _usual_properties,
         _encode_head,
         _split_uniform_batch,
+        _encode_units,
+        _add_index_entries,
     )
 }

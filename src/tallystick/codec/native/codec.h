@@ -183,6 +183,8 @@ PyObject *usual_properties(ARGUMENTS);
 PyObject *encode_head(ARGUMENTS);
 PyObject *split_uniform_batch(ARGUMENTS);
 PyObject *scan_requests(ARGUMENTS);
+PyObject *encode_units(ARGUMENTS);
+PyObject *add_index_entries(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);
 PyObject *crc32c_digests(ARGUMENTS);
 PyObject *crc32c_table(ARGUMENTS);

@@ -35,6 +35,8 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(encode_head),
     FUNCTION(split_uniform_batch),
     FUNCTION(scan_requests),
+    FUNCTION(encode_units),
+    FUNCTION(add_index_entries),
     FUNCTION(crc32c_digest),
     FUNCTION(crc32c_digests),
     FUNCTION(crc32c_table),

@@ -211,8 +211,8 @@ class ConsumeQueue:
         self.end = self.filled
         self.first = min(self.first, self.end)
 
-    def write(self, queue_offset: int, units: Sequence[Unit], *, hold: bool = False) -> None:
-        """Units from ``queue_offset``, which is ``end`` or above it. Raises DiskFull: then nothing changed.
+    def write(self, queue_offset: int, units: bytes, *, hold: bool = False) -> None:
+        """Packed units from ``queue_offset``, which is ``end`` or above it. Raises DiskFull: then nothing changed.
 
         ``hold``: the file gets them with the next ``sync``, ``flush`` or ``write``.
         """
@@ -221,9 +221,9 @@ class ConsumeQueue:
         if queue_offset != self.filled or not self._files.files:
             self._fill(queue_offset)
         if not self.born and self.last_physical < 0:
-            self.born = units[0][0] or _ALWAYS
+            self.born = UNIT.unpack_from(units)[0] or _ALWAYS
         self._units.append(units, hold=hold)
-        self.last_physical = units[-1][0]
+        self.last_physical = UNIT.unpack_from(units, len(units) - UNIT.size)[0]
         self.end = max(self.end, self.filled)
 
     def rebuild(self, units: Sequence[tuple[int, Unit]], stop: int = 0) -> bool:

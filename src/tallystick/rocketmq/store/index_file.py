@@ -21,6 +21,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tallystick.codec.dispatched import PAGE_BITS, add_index_entries
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store.files import sync_for_good
 from tallystick.rocketmq.store.handles import Handles
@@ -31,8 +32,7 @@ _HEADER = struct.Struct(">4q2i")
 HEADER_BYTES = _HEADER.size
 ENTRY = struct.Struct(">iqii")
 SLOT_BYTES = 4
-_PAGE_BITS = 10
-_PAGE_SLOTS = 1 << _PAGE_BITS
+_PAGE_SLOTS = 1 << PAGE_BITS
 _INT_MAX = 0x7FFFFFFF
 _READ_ENTRIES = 1024
 _STEP_ENTRIES = 128  # of a chain: well under a millisecond
@@ -129,25 +129,17 @@ class IndexFile:
     def _put(self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int]) -> None:
         slots, header, count = self._memory(), self.header, self.header.count
         begin_ms = header.begin_ms if count > 1 else stored_ms[0]
-        slot_count, dirty, previous = self._slot_count, self._dirty_pages, []
-        places = [key_hash % slot_count for key_hash in hashes]
-        for number, place in enumerate(places, count):
-            previous.append(slots[place])
-            slots[place] = number
-            dirty[place >> _PAGE_BITS] = 1
-        after = {ms: min(max(0, ms - begin_ms) // 1000, _INT_MAX) for ms in set(stored_ms)}
-        seconds = [after[ms] for ms in stored_ms]
+        entries, free_slots = add_index_entries(hashes, physicals, stored_ms, begin_ms, count, slots, self._dirty_pages)
         try:
-            self._file.write(
-                [b"".join(map(ENTRY.pack, hashes, physicals, seconds, previous))], self.entry_position(count)
-            )
+            self._file.write([entries], self.entry_position(count))
         except BaseException:
-            for place, number in zip(reversed(places), reversed(previous), strict=True):
-                slots[place] = number
+            previous = [before for *_, before in ENTRY.iter_unpack(entries)]
+            for key_hash, before in zip(reversed(hashes), reversed(previous), strict=True):
+                slots[key_hash % self._slot_count] = before
             raise
         if count == 1:
             header.begin_ms, header.begin_offset = begin_ms, physicals[0]
-        header.used_slots += previous.count(0)
+        header.used_slots += free_slots
         header.end_offset, header.end_ms, header.count = physicals[-1], stored_ms[-1], count + len(hashes)
 
     def read_slots(self) -> None:

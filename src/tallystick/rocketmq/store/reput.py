@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
+from tallystick.codec.dispatched import encode_units
 from tallystick.codec.records import RecordRun, Stop, scan_records
 from tallystick.codec.uniform_records import scan_uniform_records
 from tallystick.errors import DiskFull
@@ -22,7 +23,7 @@ from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.keys import KeyHashes, RunKeys, TopicKeys
 from tallystick.rocketmq.store.sink_table import SinkTable
-from tallystick.rocketmq.store.units import UNIT, Unit
+from tallystick.rocketmq.store.units import UNIT
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.events import Events
 
@@ -40,14 +41,15 @@ _FREE_KEYS = 1000  # that no slice is shortened for
 
 @dataclass(slots=True)
 class _Group:
-    """New units of one queue, not yet written; ``tags`` are the tags codes of those that are."""
+    """New units of one queue, packed and not yet written. ``last_physical`` and ``tags``, their tags codes, are of
+    those that were, too."""
 
     topic: TopicKeys
     queue_id: int
     first: int
     next: int
     last_physical: int
-    units: list[Unit] = field(default_factory=list)
+    units: list[bytes] = field(default_factory=list)
     tags: list[int] = field(default_factory=list)
 
 
@@ -166,7 +168,7 @@ class Reput:
         groups: dict[tuple[bytes, int], _Group] = {}
         keys = self._hashes.of_run(run)
         physicals = [self.offset + position for position in run.positions]
-        units = list(zip(physicals, run.sizes, keys.tags_codes, strict=True))
+        units = encode_units(physicals, run.sizes, keys.tags_codes)
         transactions = any(sys_flag & TRANSACTION for sys_flag in set(run.sys_flags))
         has_deletions, dispatched_count = self.deleted_topics.last > physicals[0], len(run)
         for start, end in _stretches(run):
@@ -186,10 +188,12 @@ class Reput:
                     continue
                 group = groups[topic, queue_id] = self._group(topic, queue_id)
             if not transactions and offsets == list(range(group.next, group.next + end - start)):
-                group.units += units[start:end]
-                group.next += end - start
+                group.units.append(units[start * UNIT.size : end * UNIT.size])
+                group.tags += keys.tags_codes[start:end]
+                group.next, group.last_physical = group.next + end - start, physicals[end - 1]
                 continue
-            if (dispatched_count := self._take(group, run, units, start, end)) < end:
+            dispatched_count = self._take(group, run, physicals, keys.tags_codes, start, end)
+            if dispatched_count < end:
                 count = bisect_left(keys.records, dispatched_count)
                 keys = RunKeys(keys.tags_codes, keys.records[:count], keys.hashes[:count])
                 break
@@ -202,17 +206,20 @@ class Reput:
             self.sinks.dispatched(run, self.offset)
         return arrivals, dispatched_count
 
-    def _take(self, group: _Group, run: RecordRun, units: list[Unit], start: int, end: int) -> int:
+    def _take(
+        self, group: _Group, run: RecordRun, physicals: list[int], tags_codes: list[int], start: int, end: int
+    ) -> int:
         """Records from ``start`` up to ``end``, one by one; the first that is not taken."""
         for number in range(start, end):
-            queue_offset, unit = run.queue_offsets[number], units[number]
+            queue_offset, physical = run.queue_offsets[number], physicals[number]
             if run.sys_flags[number] & TRANSACTION not in COMMITTED:
                 continue
-            if queue_offset > group.next and self._is_far(group, queue_offset, unit[0]):
+            if queue_offset > group.next and self._is_far(group, queue_offset, physical):
                 return number
-            if queue_offset == group.next or self._fits(group, queue_offset, unit[0]):
-                group.units.append(unit)
-                group.next = queue_offset + 1
+            if queue_offset == group.next or self._fits(group, queue_offset, physical):
+                group.units.append(UNIT.pack(physical, run.sizes[number], tags_codes[number]))
+                group.tags.append(tags_codes[number])
+                group.next, group.last_physical = queue_offset + 1, physical
         return end
 
     def _is_far(self, group: _Group, queue_offset: int, physical: int) -> bool:
@@ -250,7 +257,7 @@ class Reput:
 
     def _fits(self, group: _Group, queue_offset: int, physical: int) -> bool:
         """A record that is not the queue's next one: whether it gets a unit all the same."""
-        if physical <= (group.units[-1][0] if group.units else group.last_physical):
+        if physical <= group.last_physical:
             return False  # it has one already
         if group.units:
             self._write(group)
@@ -275,11 +282,9 @@ class Reput:
 
     def _write(self, group: _Group) -> Arrival:
         queue = self._queues.of(group.topic.name, group.queue_id)
-        queue.write(group.first, group.units, hold=self.hold)
+        queue.write(group.first, b"".join(group.units), hold=self.hold)
         self._queues.mark(queue)
-        group.first, group.last_physical = group.next, queue.last_physical
-        group.tags += [tags_code for _, _, tags_code in group.units]
-        group.units = []
+        group.first, group.units = group.next, []
         return Arrival(queue.topic, queue.queue_id, group.next, group.tags)
 
 

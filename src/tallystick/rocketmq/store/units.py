@@ -11,8 +11,7 @@ written are zeros: no unit has size 0. Source: ``ConsumeQueue``, ``ConsumeQueueS
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from itertools import starmap
+from collections.abc import Callable, Iterator
 
 from tallystick.rocketmq.store.files import FileQueue
 
@@ -46,10 +45,11 @@ class UnitFiles:
 
     # Writing
 
-    def append(self, units: Sequence[Unit], *, hold: bool) -> None:
-        """At ``filled``. ``hold``: see ``FileQueue.hold``. Raises DiskFull: then ``filled`` is as it was."""
-        self.write(b"".join(starmap(UNIT.pack, units)), self.filled * UNIT.size, hold=hold)
-        self.filled += len(units)
+    def append(self, units: bytes, *, hold: bool) -> None:
+        """Packed units at ``filled``. ``hold``: see ``FileQueue.hold``. Raises DiskFull: then ``filled`` is as it
+        was."""
+        self.write(units, self.filled * UNIT.size, hold=hold)
+        self.filled += len(units) // UNIT.size
 
     def write(self, data: bytes, position: int, *, hold: bool = False) -> None:
         """Packed units at a byte of the files, over their borders."""

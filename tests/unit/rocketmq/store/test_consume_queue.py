@@ -41,7 +41,7 @@ def stored(first: int, count: int) -> bytes:
 
 def test_units_over_several_files(disk: SimDisk) -> None:
     queue = queue_on(disk)
-    queue.write(0, units(0, 40))
+    queue.write(0, stored(0, 40))
     assert (queue.first, queue.end) == (0, 40)
     assert queue.read(10, 20) == stored(10, 20)
     assert queue.read(39, 20) == stored(39, 1)
@@ -50,7 +50,7 @@ def test_units_over_several_files(disk: SimDisk) -> None:
 
 def test_a_queue_that_begins_late_has_fillers_before(disk: SimDisk) -> None:
     queue = queue_on(disk)
-    queue.write(20, units(20, 3))
+    queue.write(20, stored(20, 3))
     assert (queue.first, queue.end) == (20, 23)
     assert queue.unit(16) == queue.unit(19) == (0, FILLER_SIZE, 0)
     assert disk.listdir("/cq/Topic/3") == [f"{320:020}"]
@@ -60,20 +60,20 @@ def test_a_queue_that_begins_late_has_fillers_before(disk: SimDisk) -> None:
 def test_fillers_before_a_message_that_is_gone_are_no_messages(disk: SimDisk, repair: bool) -> None:
     """Found by the simulator: a slave lost its log, and its queue went on behind the fillers of its first life."""
     queue = queue_on(disk)
-    queue.write(20, units(20, 3))
+    queue.write(20, stored(20, 3))
     queue.sync()
     disk.makedirs("/log")
     again = queue_on(disk)
     again.load(0, log_of(disk, FileQueue(disk, "/log", 4096), 0, 0), repair=repair)
     assert (again.first, again.end) == (0, 0)
-    again.write(67, units(67, 1))
+    again.write(67, stored(67, 1))
     assert (again.first, again.end) == (67, 68)
 
 
 def test_missing_offsets_are_filled(disk: SimDisk) -> None:
     queue = queue_on(disk)
-    queue.write(0, units(0, 2))
-    queue.write(40, units(40, 1))
+    queue.write(0, stored(0, 2))
+    queue.write(40, stored(40, 1))
     assert queue.end == 41
     assert queue.unit(2) == queue.unit(39) == (0, FILLER_SIZE, 0)
 
@@ -81,7 +81,7 @@ def test_missing_offsets_are_filled(disk: SimDisk) -> None:
 def test_what_is_beyond_the_log_goes(disk: SimDisk) -> None:
     """rmq#495: a queue that knows more than the log."""
     queue = queue_on(disk)
-    queue.write(0, units(0, 40))
+    queue.write(0, stored(0, 40))
     queue.sync()
     disk.power_loss()
     log = log_of(disk, FileQueue(disk, "/cq", 4096), 0, 0)
@@ -92,7 +92,7 @@ def test_what_is_beyond_the_log_goes(disk: SimDisk) -> None:
 
 def test_messages_whose_files_are_gone(disk: SimDisk) -> None:
     queue = queue_on(disk)
-    queue.write(0, units(0, 40))
+    queue.write(0, stored(0, 40))
     queue.forget_before(1950)
     assert queue.first == 20
     queue.detach_files(1950)
@@ -111,7 +111,7 @@ def test_messages_whose_files_are_gone(disk: SimDisk) -> None:
 def test_a_torn_unit_is_no_unit_of_a_message_whose_file_is_gone(disk: SimDisk) -> None:
     """Half a physical offset is a smaller one, before all that the log still has."""
     queue = queue_on(disk)
-    queue.write(0, units(50, 4))
+    queue.write(0, stored(50, 4))
     queue.sync()
     disk.open("/cq/Topic/3/" + f"{0:020}").write([UNIT.pack(7, 100, 0)], 8 * UNIT.size)
     disk.makedirs("/log")
@@ -126,7 +126,7 @@ def test_a_torn_unit_is_no_unit_of_a_message_whose_file_is_gone(disk: SimDisk) -
 def test_a_torn_unit_is_from_no_place_before_the_log_ever_began(disk: SimDisk) -> None:
     """Found by the simulator: half an offset, on a slave that began in the middle and deleted nothing."""
     queue = queue_on(disk)
-    queue.write(4, [(5272, 208, 0)])
+    queue.write(4, UNIT.pack(5272, 208, 0))
     queue.sync()
     disk.open("/cq/Topic/3/" + f"{0:020}").write([UNIT.pack(152, 208, 0)], 4 * UNIT.size)
     disk.makedirs("/log")
@@ -138,8 +138,8 @@ def test_a_torn_unit_is_from_no_place_before_the_log_ever_began(disk: SimDisk) -
 def test_fillers_between_messages_hide_none_of_those_before_them(disk: SimDisk) -> None:
     """A slave with 5 messages became master of a queue that its master had told it ended at 9."""
     queue = queue_on(disk)
-    queue.write(0, units(0, 5))
-    queue.write(40, units(40, 5))
+    queue.write(0, stored(0, 5))
+    queue.write(40, stored(40, 5))
     assert not queue.forget_before(0)
     for physical, first in ((0, 0), (250, 3), (400, 4), (401, 40), (4100, 41)):
         queue.forget_before(physical)
@@ -152,16 +152,16 @@ def test_fillers_between_messages_hide_none_of_those_before_them(disk: SimDisk) 
 def test_nothing_writes_over_a_unit(disk: SimDisk) -> None:
     """A rebuild makes what is lost, reput what comes: one in the place of the other stops, before units are hidden."""
     queue = queue_on(disk)
-    queue.write(0, units(0, 20))
+    queue.write(0, stored(0, 20))
     with pytest.raises(StorageError, match="written over"):
-        queue.write(19, units(19, 1))
+        queue.write(19, stored(19, 1))
     queue.open_hole(5, 20)
-    queue.write(20, units(20, 1))
+    queue.write(20, stored(20, 1))
     with pytest.raises(StorageError, match="written over"):
         queue.rebuild([], 21)
     assert queue.unit(20) == (2000, 100, 20)
     with pytest.raises(StorageError, match="written over"):
-        queue.write(10, units(10, 1))
+        queue.write(10, stored(10, 1))
     assert queue.rebuild([(number, unit) for number, unit in enumerate(units(5, 15), 5)])
     assert queue.read(0, 21) == stored(0, 21)
 
@@ -169,7 +169,7 @@ def test_nothing_writes_over_a_unit(disk: SimDisk) -> None:
 def adopted(disk: SimDisk, *lost_files: int, first: int = 0, end: int = 40, born: int = 1) -> ConsumeQueue:
     """A queue of 40 units, as a checkpoint noted it, that lost these of its three files."""
     queue = queue_on(disk)
-    queue.write(0, units(0, 40))
+    queue.write(0, stored(0, 40))
     queue.sync()
     row = msgspec.structs.replace(queue.row(), first=first, end=end, born=born)
     queue.close()
@@ -190,7 +190,7 @@ def test_lost_files_of_expired_messages_alone_are_done_without(disk: SimDisk) ->
 def test_a_queue_whose_files_are_lost_and_whose_messages_have_expired_begins_at_its_end(disk: SimDisk) -> None:
     queue = adopted(disk, 0, 1, 2, first=40, end=50)
     assert (queue.has_hole, queue.has_files, queue.first, queue.end, queue.filled) == (False, False, 50, 50, 0)
-    queue.write(50, units(50, 2))
+    queue.write(50, stored(50, 2))
     assert (queue.first, queue.read(50, 9)) == (50, stored(50, 2))
 
 

@@ -13,6 +13,7 @@ from tallystick.errors import CorruptRecord, StorageError, UsageError
 from tallystick.rocketmq.store import opening
 from tallystick.rocketmq.store.check import check_store
 from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.units import UNIT
 from tallystick.runtime.disk import read_file
 from tallystick.sim.disk_file import SimFile
 
@@ -143,7 +144,7 @@ def test_a_topic_that_is_made_anew_keeps_its_file_where_the_old_ones_was_lost() 
     (queue,) = (queue for queue in shelf.store._parts.queues if queue.topic == "Topic")
     queue.restart(shelf.store.end)  # as a slave does that copies it
     unit = shelf.store.end, 100, 7
-    queue.write(0, [unit])
+    queue.write(0, UNIT.pack(*unit))
     queue.delete_files()
     assert shelf.disk.exists(file) and queue.unit(0) == unit
 
