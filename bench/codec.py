@@ -31,6 +31,7 @@ from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec import reads, records
 from tallystick.codec.frames import PLAIN_ADD, AddRun
 from tallystick.codec.implementation import REFERENCES, load
+from tallystick.codec.v3_adds import encode_v3_adds
 from tallystick.rocketmq.wire.headers import REQUESTS, SendHeader, SendResponse
 from tallystick.rocketmq.wire.record import encode_batch
 from tallystick.rocketmq.wire.remoting import encode, request
@@ -88,6 +89,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
     contents = [(0, payload, b"KEYS\x01some-key\x02") for payload in payloads]
     log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
     batch, numbers = encode_batch(contents), list(range(count))
+    v3_adds = b"".join(map(bytes, encode_v3_adds(0, numbers, [adds])))
     even = reads.EvenEntries(memoryview(responses), len(entries[0]), reads.READ_PREFIX)
     return {
         "encode_adds": (KEY, 7, 0, -1, 0, payloads, functions["crc32c_digest"], 4),
@@ -117,6 +119,8 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "split_uniform_batch": (batch,),
         "encode_units": (numbers, numbers, numbers),
         "add_index_entries": (numbers, numbers, numbers, 0, 1, array("i", bytes(1 << 20)), bytearray(1 << 8)),
+        "scan_v3_adds": (v3_adds, 0, len(v3_adds), 1 << 20),
+        "ack_v3_adds": (numbers, [7] * count, numbers),
         "scan_requests": (SEND * count, 0, len(SEND) * count, sys.maxsize, sys.maxsize, REQUESTS),
         "encode_head": (0, SEND_RESPONSE, 1, "PYTHON", 77, None, 513, 0),
         "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tallystick.codec.frames import ADD_PREFIX, MIN_ADD_BODY, PLAIN_ADD, AddRun
+from tallystick.codec.implementation import with_twin
 from tallystick.codec.reads import response_entries
 from tallystick.codec.v3_rows import (
     FIXED_BYTES,
@@ -69,6 +70,7 @@ class V3AddRun:
     stored: bytes = b""
 
 
+@with_twin
 def scan_v3_adds(buffer: Buffer, start: int, end: int, max_body: int) -> tuple[V3AddRun, int]:
     """The plain ADDs from ``start``; stops at the first frame that is another request, unusual, too long, or not whole.
 
@@ -176,6 +178,7 @@ def _response(txn: bytes, ledger: bytes, entry: bytes) -> bytes:
     return frame_of(_ADD, txn, b"\x10\x00\xaa\x06%c%b" % (len(result), result))
 
 
+@with_twin
 def ack_v3_adds(txn_ids: Sequence[int], ledgers: Sequence[int], entries: Sequence[int]) -> bytes:
     """The good responses to ADDs with these request ids, ledgers and entries."""
     return encode_heads(_response, txn_ids, ledgers, entries)

@@ -36,8 +36,7 @@ static PyObject *repeated(Repeated *last, int64_t number) {
     return last->object;
 }
 
-/* The AddRun of count frames from position on, whose lengths are checked. */
-static PyObject *add_run(PyObject *module, const uint8_t *bytes, Py_ssize_t position, Py_ssize_t count) {
+PyObject *add_run(PyObject *module, const uint8_t *bytes, Py_ssize_t position, Py_ssize_t count) {
     PyObject *type = imported(module, ADD_RUN), *run = NULL, *key = NULL;
     PyObject *keys = PyList_New(count), *ledgers = PyList_New(count), *entries = PyList_New(count);
     PyObject *bounds = PyList_New(count + 1);

@@ -39,6 +39,7 @@ static const struct {
 } PLACES[IMPORTED_COUNT] = {
     [ADD_RUN] = {"tallystick.codec.frames", "AddRun", NULL},
     [ADD_FRAMES] = {"tallystick.codec.frames", "AddFrames", NULL},
+    [V3_ADD_RUN] = {"tallystick.codec.v3_adds", "V3AddRun", NULL},
     [EVEN_ENTRIES] = {"tallystick.codec.reads", "EvenEntries", NULL},
     [SPREAD_ENTRIES] = {"tallystick.codec.reads", "SpreadEntries", NULL},
     [ENTRY_RUN] = {"tallystick.codec.reads", "EntryRun", NULL},

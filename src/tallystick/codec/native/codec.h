@@ -30,6 +30,7 @@ bool bind_arguments(const Signature *signature, PyObject *const *args, Py_ssize_
 typedef enum {
     ADD_RUN,
     ADD_FRAMES,
+    V3_ADD_RUN,
     EVEN_ENTRIES,
     SPREAD_ENTRIES,
     ENTRY_RUN,
@@ -146,6 +147,9 @@ void choose_crc32(void);
 /* Whether these bytes are this entry, with a good CRC32C. */
 bool is_entry(const uint8_t *bytes, Py_ssize_t size, int64_t ledger, int64_t entry);
 
+/* The AddRun of count frames from position on, whose lengths are checked; and where the last one ends. */
+PyObject *add_run(PyObject *module, const uint8_t *bytes, Py_ssize_t position, Py_ssize_t count);
+
 /* The fields of an EvenEntries, which are sure to be good: its data, whose reference is the caller's to release, and
    the bytes of an entry and before each. Returns false with an exception set. */
 typedef struct {
@@ -185,6 +189,8 @@ PyObject *split_uniform_batch(ARGUMENTS);
 PyObject *scan_requests(ARGUMENTS);
 PyObject *encode_units(ARGUMENTS);
 PyObject *add_index_entries(ARGUMENTS);
+PyObject *scan_v3_adds(ARGUMENTS);
+PyObject *ack_v3_adds(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);
 PyObject *crc32c_digests(ARGUMENTS);
 PyObject *crc32c_table(ARGUMENTS);

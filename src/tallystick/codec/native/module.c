@@ -37,6 +37,8 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(scan_requests),
     FUNCTION(encode_units),
     FUNCTION(add_index_entries),
+    FUNCTION(scan_v3_adds),
+    FUNCTION(ack_v3_adds),
     FUNCTION(crc32c_digest),
     FUNCTION(crc32c_digests),
     FUNCTION(crc32c_table),
