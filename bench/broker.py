@@ -25,7 +25,7 @@ from broker_report import markdown
 from broker_sides import ASYNC, PUSHED, SYNC, THEIRS, Field, Pair, Side, name_of
 from machine import Meter
 from report import OURS, PYTHON
-from sends import send_over_connections
+from sends import connections, send_over
 
 from support.java import ROCKETMQ, missing
 
@@ -55,8 +55,7 @@ class BrokerBench(Bench):
             # Our client has no way to ask for a slave that has a master: the same client for both then.
             able = main if role == "master" else [n for n, s in self.field.sides.items() if s.client.kind == "java"]
             await self._rounds(what, able, partial(self._pull_round, what, role))
-        await self.each(f"filling: {PUSH.name}", main, self._fill_pushed)
-        await self._rounds(PUSH.name, main, self._push_round)
+        await self._pushes(main)
 
     async def _rounds(
         self, what: str, names: Sequence[str], work: Callable[[str], Awaitable[None]], once: Sequence[str] = ()
@@ -101,30 +100,36 @@ class BrokerBench(Bench):
         pair, topic = self.field.sides[name].pairs[ASYNC], name_of(ASYNC)
         before = sum(await pair.ends(pair.master, topic))
         roles = {**{role: [broker.pid] for role, broker in pair.brokers.items()}, "client": [os.getpid()]}
-        meter = Meter(pid for pids in roles.values() for pid in pids)
-        outcome = await send_over_connections(pair.master.address, topic, bytes(load.size), load.window, self.plan.send)
-        await pair.caught_up(topic, await pair.grown(topic, before + int(outcome["count"])))
-        meter.stop()
+        async with connections(pair.master.address, load.window) as clients:
+            meter = Meter(pid for pids in roles.values() for pid in pids)
+            outcome = await send_over(clients, pair.master.address, topic, bytes(load.size), self.plan.send)
+            await pair.caught_up(topic, await pair.grown(topic, before + int(outcome["count"])))
+            meter.stop()
         self.record(load.name, name, meter, outcome, roles)
 
-    async def _fill_pushed(self, name: str) -> None:
-        side, most = self.field.sides[name], self.plan.push_messages
-        await side.client.ask(
-            "load-sends", ns=side.pairs[ASYNC].house.ns, topic=PUSHED, size=PUSH.size, how="batch", window=1, batch=100,
-            seconds=30, most=most,
-        )  # fmt: skip
+    async def _pushes(self, names: Sequence[str]) -> None:
+        """Consumers join, and leave, outside of all rounds; the first round of each side warms."""
+        await self.each(f"join: {PUSH.name}", names, partial(self._ask_pushed, "join-push", consumers=PUSH.window))
+        for number in range(self.plan.rounds + 1):
+            await self.each(PUSH.name, names, partial(self._push_round, warm=number == 0))
+        await self.each(f"leave: {PUSH.name}", names, partial(self._ask_pushed, "leave-push"))
 
-    async def _push_round(self, name: str) -> None:
-        """Each consumer is a group of its own, new in each round, and gets the whole topic."""
+    async def _ask_pushed(self, verb: str, name: str, **given: object) -> None:
+        side = self.field.sides[name]
+        await side.client.ask(verb, ns=side.pairs[ASYNC].house.ns, topic=PUSHED, **given)
+
+    async def _push_round(self, name: str, *, warm: bool) -> None:
+        """Each consumer is a group of its own: a message counts once for each of them."""
         side = self.field.sides[name]
         pair = side.pairs[ASYNC]
-        count = sum(await pair.ends(pair.master, PUSHED))
+        count = PUSH.batch if warm else self.plan.push_messages
         meter = _meter(side, pair)
         outcome = await side.client.ask(
-            "load-push", ns=pair.house.ns, topic=PUSHED, consumers=PUSH.window, count=count, seconds=50
+            "load-push", ns=pair.house.ns, topic=PUSHED, size=PUSH.size, count=count, seconds=50
         )
         meter.stop()
-        self.record(PUSH.name, name, meter, outcome, _roles(side, pair))
+        if not warm:
+            self.record(PUSH.name, name, meter, outcome, _roles(side, pair))
 
     async def _pull_round(self, what: str, role: str, name: str) -> None:
         """The whole topic again and again."""

@@ -33,7 +33,7 @@ CATCH_UPS = tuple(
     for name, size in (("100 B", 100), ("1 KB", 1024), ("4 KB", 4096))
 )
 CONSUMERS = 100
-PUSH = Load(f"consume 1 KB by push, {CONSUMERS} consumers", "push", CONSUMERS)
+PUSH = Load(f"consume 1 KB by push, {CONSUMERS} consumers", "push", CONSUMERS, 100)
 CONNECTIONS = tuple(
     Load(f"send 1 KB over {count:,} connections, one in flight each", "connections", count)
     for count in (1, 16, 100, 1000)
@@ -52,7 +52,7 @@ class Plan:
     warm_java: float  # of each load: a JVM's first half minute costs up to twice the CPU
     warm_ours: float
     catch_up_messages: int  # fewer of large ones
-    push_messages: int  # that each consumer gets
+    push_messages: int  # that each consumer gets, whole batches
     python: bool  # our brokers and client with the codec in Python as a side, where the compiled one is installed
     mixes: bool  # each client on the other's brokers too, for all loads
 

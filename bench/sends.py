@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
@@ -32,12 +34,25 @@ def send_request(body: bytes, topic: str) -> Command:
     return request(RequestCode.SEND_MESSAGE_V2, header.to_letters(), body)
 
 
-async def send_over_connections(
-    address: str, topic: str, body: bytes, connections: int, seconds: float
+@asynccontextmanager
+async def connections(address: str, count: int) -> AsyncIterator[list[RemotingClient]]:
+    """So many clients, each with a connection of its own on which something was answered."""
+    outside = this_machine()
+    clients = [RemotingClient(outside, RemotingSettings()) for _ in range(count)]
+    try:
+        await asyncio.gather(
+            *(client.ask(address, request(RequestCode.GET_BROKER_RUNTIME_INFO, {}), ANSWER_S) for client in clients)
+        )
+        yield clients
+    finally:
+        await asyncio.gather(*(client.close() for client in clients))
+
+
+async def send_over(
+    clients: Sequence[RemotingClient], address: str, topic: str, body: bytes, seconds: float
 ) -> dict[str, str]:
-    """Send over so many connections, one message in flight on each; what a client's process would answer."""
-    outside, latencies = this_machine(), list[float]()
-    clients = [RemotingClient(outside, RemotingSettings()) for _ in range(connections)]
+    """Keep one message in flight on each connection; what a client's process would answer."""
+    latencies = list[float]()
 
     async def one_by_one(client: RemotingClient) -> None:
         while (began := time.perf_counter()) < end:
@@ -46,13 +61,10 @@ async def send_over_connections(
                 raise RuntimeError(f"the broker refused a message: {answer.code} {answer.remark}")
             latencies.append(time.perf_counter() - began)
 
-    try:
-        started = time.perf_counter()
-        end = started + seconds
-        await asyncio.gather(*map(one_by_one, clients))
-        took = time.perf_counter() - started
-    finally:
-        await asyncio.gather(*(client.close() for client in clients))
+    started = time.perf_counter()
+    end = started + seconds
+    await asyncio.gather(*map(one_by_one, clients))
+    took = time.perf_counter() - started
     p99 = sorted(latencies)[int(0.99 * len(latencies))]
     return {
         "count": str(len(latencies)),

@@ -24,7 +24,7 @@ from support.content import payload
 from support.lines import Answer, Arguments, Verbs, serve
 from support.messages import message, received
 
-BATCH = 20
+BATCH, PUSH_BATCH = 20, 100
 PAYLOADS = 64
 QUIET_S = 3.0  # a message that was given back comes after a second where brokers have delays
 SETTINGS = tallystick.BrokerClientSettings(route_refresh_s=1.0, send_timeout_s=15.0, max_message_bytes=8 << 20)
@@ -35,6 +35,8 @@ class BrokerDriver:
 
     def __init__(self) -> None:
         self._clients: dict[str, tallystick.RocketMQ] = {}
+        self._consumers: dict[str, list[asyncio.Task[None]]] = {}  # that read along; these by name server too
+        self._pushed, self._expected, self._all_came = Counter[str](), Counter[str](), asyncio.Event()
 
     async def _client(self, given: Arguments) -> tallystick.RocketMQ:
         address = given["ns"]
@@ -198,23 +200,42 @@ class BrokerDriver:
                         break
         return {"count": count, "bytes": size, "seconds": time.perf_counter() - started}
 
-    async def load_push(self, given: Arguments) -> Answer:
-        """Consumers, each a group of its own that begins here, get ``count`` messages of a topic each."""
-        client, count, received = await self._client(given), int(given["count"]), 0
-        started = time.perf_counter()
+    async def join_push(self, given: Arguments) -> Answer:
+        """Consumers, each a group of its own, that go on with a topic from its first message until they leave."""
+        client = await self._client(given)
 
         async def consume(number: int) -> None:
-            nonlocal received
-            left = count
-            async with client.consumer(f"pushed_{time.monotonic_ns()}_{number}", given["topic"], start="first") as each:
-                async for _ in each:
-                    received, left = received + 1, left - 1
-                    if not left:
-                        return
+            group = f"pushed_{time.monotonic_ns()}_{number}"
+            async with client.consumer(group, given["topic"], start="first") as messages:
+                async for _ in messages:
+                    self._pushed[given["ns"]] += 1
+                    if self._pushed[given["ns"]] == self._expected[given["ns"]]:
+                        self._all_came.set()
 
+        tasks = [asyncio.create_task(consume(number)) for number in range(int(given["consumers"]))]
+        self._consumers[given["ns"]] = tasks
+        return {}
+
+    async def load_push(self, given: Arguments) -> Answer:
+        """Send ``count`` messages in batches, and wait until each of those that joined has had them all."""
+        namespace, consumers = given["ns"], len(self._consumers[given["ns"]])
+        producer = (await self._client(given)).producer("interop_producer")
+        batch, count = [payload(0, number, int(given["size"])) for number in range(PUSH_BATCH)], int(given["count"])
+        self._expected[namespace] += count * consumers
+        self._all_came.clear()
+        started = time.perf_counter()
         async with asyncio.timeout(float(given["seconds"])):
-            await asyncio.gather(*(consume(number) for number in range(int(given["consumers"]))))
-        return {"count": received, "seconds": time.perf_counter() - started}
+            for _ in range(count // PUSH_BATCH):
+                _check(await producer.send_batch(given["topic"], batch))
+            await self._all_came.wait()
+        return {"count": count * consumers, "seconds": time.perf_counter() - started}
+
+    async def leave_push(self, given: Arguments) -> Answer:
+        tasks = self._consumers.pop(given["ns"])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return {}
 
     async def forget(self, given: Arguments) -> Answer:
         client = self._clients.pop(given["ns"], None)
@@ -229,7 +250,9 @@ class BrokerDriver:
             "give-back": self.give_back,
             "load-sends": self.load_sends,
             "load-pulls": self.load_pulls,
+            "join-push": self.join_push,
             "load-push": self.load_push,
+            "leave-push": self.leave_push,
         }
 
 

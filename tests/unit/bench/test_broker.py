@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -74,11 +75,12 @@ class Slave(Master):
 
 @pytest.fixture(autouse=True)
 def crowd(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def send(address: list[tuple[str, str]], *how: object) -> dict[str, str]:
+    async def send(clients: object, address: list[tuple[str, str]], *how: object) -> dict[str, str]:
         address.append(("crowd", "load-sends connections"))
         return {"count": str(SENT), "seconds": "0.5"}
 
-    monkeypatch.setattr(broker, "send_over_connections", send)
+    monkeypatch.setattr(broker, "connections", lambda address, count: nullcontext([]))
+    monkeypatch.setattr(broker, "send_over", send)
 
 
 def bench_of(plan: Plan, broken: str = "", age: float = 0.0) -> tuple[Any, list[tuple[str, str]]]:
@@ -131,6 +133,13 @@ def test_a_catch_up_is_what_the_slave_lacked_when_it_woke() -> None:
     asyncio.run(bench._catch_up(CATCH_UPS[1], OURS))
     assert asked == [(OURS, "load-sends batch")]
     assert [done["count"] for done in recorded] == [str(SENT)]
+
+
+def test_consumers_join_and_leave_outside_of_the_rounds_and_the_first_one_warms() -> None:
+    bench, asked = bench_of(TURNS)
+    asyncio.run(bench._pushes([OURS]))
+    assert [what.split()[0] for _, what in asked] == ["join-push", *["load-push"] * (TURNS.rounds + 1), "leave-push"]
+    assert len(bench.rounds) == TURNS.rounds and bench.failures == []
 
 
 def test_a_round_that_measured_nothing_has_failed() -> None:

@@ -57,6 +57,7 @@ final class Driver {
         verbs.put("admin", driver::admin);
         verbs.put("forget", driver::forget);
         Loads.verbs(driver.clients, verbs);
+        Pushes.verbs(driver.clients, verbs);
         return verbs;
     }
 

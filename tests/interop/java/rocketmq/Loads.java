@@ -2,27 +2,21 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
-import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.impl.consumer.PullAPIWrapper;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Benchmark loads: sends by threads, by callbacks or in batches; pulls over a whole topic, and consumers of it. */
+/** Benchmark loads: sends by threads, by callbacks or in batches, and pulls over a whole topic. */
 final class Loads {
     private static final int PAYLOADS = 64;
     private static final int PULL = 32;
@@ -37,7 +31,6 @@ final class Loads {
         Loads loads = new Loads(clients);
         verbs.put("load-sends", loads::sends);
         verbs.put("load-pulls", loads::pulls);
-        verbs.put("load-push", loads::push);
     }
 
     /** Send for some seconds: {@code window} threads one by one, or as many callbacks open, or batches of {@code batch}. */
@@ -164,39 +157,5 @@ final class Loads {
             }
         }
         return Map.of("count", count, "bytes", bytes, "seconds", (System.nanoTime() - started) / 1e9);
-    }
-
-    /** Consumers, each a group of its own that begins here, get {@code count} messages of a topic each. */
-    private Map<String, ?> push(Lines.Arguments given) throws Exception {
-        long expected = given.number("count") * given.count("consumers");
-        AtomicLong received = new AtomicLong();
-        CountDownLatch open = new CountDownLatch(1);
-        List<DefaultMQPushConsumer> consumers = new ArrayList<>();
-        long started = System.nanoTime();
-        try {
-            for (int number = 0; number < given.count("consumers"); number++) {
-                DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("pushed_" + started + "_" + number);
-                clients.configure(consumer, given.text("ns"));
-                consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-                consumer.setConsumeThreadMin(1);
-                consumer.setConsumeThreadMax(1);
-                consumer.setConsumeMessageBatchMaxSize(PULL);
-                consumer.subscribe(given.text("topic"), "*");
-                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                    if (received.addAndGet(messages.size()) >= expected) {
-                        open.countDown();
-                    }
-                    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-                });
-                consumers.add(consumer);
-                clients.betweenHeartbeats(consumer, given.text("ns"), consumer::start);
-            }
-            if (!open.await((long) (given.seconds("seconds") * 1000), TimeUnit.MILLISECONDS)) {
-                throw new IllegalStateException(received + " of " + expected + " messages came");
-            }
-            return Map.of("count", received.get(), "seconds", (System.nanoTime() - started) / 1e9);
-        } finally {
-            consumers.forEach(DefaultMQPushConsumer::shutdown);
-        }
     }
 }
