@@ -26,6 +26,10 @@ NAMES = {
     "total_us": "CPU of all, µs",
     "master_us": "master's CPU, µs",
     "cpu_s_per_gb": "CPU, s a GB",
+    "bookie_rest_mb": "a bookie at rest, MB",
+    "bookie_loaded_mb": "a bookie after the load, MB",
+    "master_rest_mb": "a master at rest, without files, MB",
+    "master_loaded_mb": "a master after the load, without files, MB",
 }
 
 
@@ -46,7 +50,7 @@ class Goal:
 
     @property
     def title(self) -> str:
-        return f"{self.load}: {self.unit or NAMES.get(self.figure, self.figure.replace('_', ' '))}"
+        return f"{self.load}: {self.unit or NAMES[self.figure]}"
 
 
 def _more(bench: str, load: str, compiled: float, python: float, *, scale: float = 1.0, unit: str = "") -> Goal:
@@ -96,7 +100,7 @@ def _brokers() -> list[Goal]:
 
 
 def _starts() -> list[Goal]:
-    goals = [Goal(STARTS, load, "p50_ms", 1000, 1000, is_absolute=True) for load in starts.LOADS]
+    goals = [Goal(STARTS, load, "p50_ms", 1000, 1000, is_absolute=True, unit="ms") for load in starts.LOADS]
     for bench, role in ((LEDGER, "bookie"), (BROKER, "master")):
         for when, megabytes in (("rest", 60), ("loaded", 150)):
             goals.append(Goal(bench, MEMORY, f"{role}_{when}_mb", megabytes, megabytes, is_absolute=True))
