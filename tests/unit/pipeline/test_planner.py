@@ -105,6 +105,16 @@ def test_a_restarted_query_that_has_finished_its_batches_reads_on_before_it_plan
     assert start(log).latest(end, LIMITS) == {"at": 91}
 
 
+def test_where_a_query_begins_is_no_first_batch_any_more_when_one_is_planned(start: Start) -> None:
+    """Also one of a query whose start is an offset that it had returned before."""
+    log = Log(90)
+    planner = start(log)
+    begin = planner.initial()
+    planner.partitions({"at": 80}, begin)
+    log.length = 95
+    assert planner.latest(begin, LIMITS) == {"at": 95}
+
+
 def test_a_query_that_begins_at_the_first_item_reads_with_its_first_batch(start: Start) -> None:
     planner = start(Log(3, may_begin_later=False))
     end = planner.latest(planner.initial(), LIMITS)

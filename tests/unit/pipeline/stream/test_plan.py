@@ -36,5 +36,11 @@ def test_what_is_before_goes_with_each_part() -> None:
     assert [(r.ledger, r.first, r.last) for r in second.ranges[0].before] == [(6, 0, 4), (7, 0, 4), (7, 5, 5)]
 
 
+def test_a_task_knows_what_its_query_wants_of_entries() -> None:
+    for is_raw, is_strict in ((True, False), (False, True)):
+        [one] = plan([span(7, 0, 2)], ADDRESSES, Limits(), is_raw=is_raw, fail_on_data_loss=is_strict)
+        assert (one.is_raw, one.fail_on_data_loss) == (is_raw, is_strict)
+
+
 def test_nothing_to_read_is_no_partition() -> None:
     assert plan([], ADDRESSES, Limits()) == []

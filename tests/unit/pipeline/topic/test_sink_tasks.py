@@ -158,3 +158,19 @@ def test_a_batch_that_has_fewer_rows_than_before_is_refused_also_if_only_the_las
 def test_a_checkpoint_that_only_the_jvm_can_write_ends_no_query(writer: Any, place: str) -> None:
     writer.options.checkpoint = place
     assert writer._sets() == ()
+
+
+@pytest.mark.parametrize("partition", range(4))
+def test_tasks_that_may_send_twice_begin_at_queues_of_their_own(
+    writer: Any, monkeypatch: pytest.MonkeyPatch, partition: int
+) -> None:
+    """And each goes on with all others, where a broker is away."""
+    writer.is_once, writer.queues = False, tuple(MessageQueue("T", "b", number) for number in range(3))
+    part = Mock()
+    part.return_value.send_all.return_value = 0
+    monkeypatch.setattr(sink, "this_task", lambda: Mock(partitionId=lambda: partition))
+    monkeypatch.setattr(sink, "worker", lambda brokers: Mock())
+    monkeypatch.setattr(sink, "RepeatablePart", part)
+    writer.write(iter([]))
+    queues = part.call_args[0][2]
+    assert queues[0] == writer.queues[partition % 3] and set(queues) == set(writer.queues)

@@ -117,6 +117,16 @@ async def test_what_is_deleted_is_passed_over_if_it_may_be(cluster: FakeCluster)
     assert ranges([partition]) == [("b", 0, 3, 10)] and not partition.fail_on_data_loss
 
 
+async def test_an_end_that_is_deleted_is_passed_over_if_it_may_be(cluster: FakeCluster) -> None:
+    broker = await cluster.add()
+    fill(broker, 10, 2)
+    broker.first[("T", 0)] = 3
+    end = '{"T": {"b": {"0": 2}}}'
+    with pytest.raises(NoSuchMessage, match="endingOffsets"):
+        await look(cluster, endingOffsets=end)
+    assert ranges(await look(cluster, endingOffsets=end, failOnDataLoss="false")) == [("b", 1, 0, 2)]
+
+
 async def test_several_topics_a_pattern_and_single_queues(cluster: FakeCluster) -> None:
     broker = await cluster.add()
     for topic, queue in (("T", 0), ("T", 1), ("X", 1)):
