@@ -194,6 +194,8 @@ def payload_text(data: bytes) -> str:
 
 def line_text(text: str) -> str:
     """The same of text, which stays one line."""
+    if text.isprintable():
+        return text
     return "".join(sign if sign.isprintable() or sign == "\t" else _escaped(sign) for sign in text)
 
 
@@ -270,10 +272,10 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={_text(one)}" for key, one in value.items()) or "-"
+        return " ".join(f"{_text(key)}={_text(one)}" for key, one in value.items()) or "-"
     if isinstance(value, list):
         return ", ".join(map(_text, value)) or "-"
-    return payload_text(bytes(value)) if isinstance(value, bytes | memoryview) else str(value)
+    return payload_text(bytes(value)) if isinstance(value, bytes | memoryview) else line_text(str(value))
 
 
 def _plain(value: Any) -> Any:

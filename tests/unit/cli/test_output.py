@@ -107,6 +107,15 @@ def test_details_a_line_a_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "a     -\nlong  x\n      y\nmap   k=\\x1b\nnone  -\n"
 
 
+def test_a_terminal_does_not_obey_what_a_stranger_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "b0\x1b[2J\nb1"
+    output.details({"bookie": name, "all": [name], "map": {name: 1}}, json=False)
+    output.rows([{"host": name}], json=False, empty="")
+    assert capsys.readouterr().out.replace("b0\\x1b[2J\\x0ab1", "NAME").split() == [
+        "bookie", "NAME", "all", "NAME", "map", "NAME=1", "host", "NAME",
+    ]  # fmt: skip
+
+
 def test_of_very_many_lines_of_a_field_the_first_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     many = {"a": list(range(output.MOST_LINES + 2)), "all": list(range(output.MOST_LINES))}
     output.details(many, json=False)
