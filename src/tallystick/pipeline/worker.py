@@ -18,6 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import uvloop
 
+from tallystick.runtime.memory import keep_freed_memory
+
 T = TypeVar("T")
 AHEAD = 4  # batches
 
@@ -116,12 +118,17 @@ def leave_out_imports() -> None:
 
 
 def worker(peers: Peers[ClientT]) -> TaskWorker[ClientT]:
-    """This process's worker for a format; a new one when the peers have moved since the last task."""
+    """This process's worker for a format; a new one when the peers have moved since the last task.
+
+    From now on the process keeps what it frees: no more than a task had at once, for the next batch. Pages of a batch
+    that are given back and taken again cost as much as half of the other work.
+    """
     leave_out_imports()
     task_worker = _workers.get(type(peers))
     if task_worker is None or task_worker.peers != peers:
         if task_worker is not None:
             del _workers[type(peers)]  # though none may take its place: one that is closed is of no use
             task_worker.close()
+        keep_freed_memory()
         task_worker = _workers[type(peers)] = TaskWorker(peers)
     return task_worker

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import platform
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
@@ -13,12 +16,35 @@ from tallystick.errors import UsageError
 from tallystick.pipeline.bookies import BookieAddresses
 from tallystick.pipeline.worker import AHEAD, TaskWorker, worker
 
+# Pages that the buffers of some batches touch when they are taken and freed again and again.
+BATCHES = """
+import resource
+from tallystick.pipeline.bookies import BookieAddresses
+from tallystick.pipeline.worker import worker
+
+started = worker(BookieAddresses({"bookie-1": ("127.0.0.1", 1)}))
+for _ in range(5):
+    kept = [bytes(1_000_000) for _ in range(12)]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    kept = []
+    kept = [bytes(1_000_000) for _ in range(12)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+started.close()
+"""
+
 
 @pytest.fixture
 def one() -> Iterator[TaskWorker[BookieClient]]:
     worker = TaskWorker(BookieAddresses({"bookie-1": ("127.0.0.1", 1)}))
     yield worker
     worker.close()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library: nothing to tell it")
+def test_the_memory_of_a_batch_is_used_again_by_the_next() -> None:
+    done = subprocess.run([sys.executable, "-c", BATCHES], capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) < 5000, "20 rounds of 12 buffers are 58,000 pages"
 
 
 def test_items_come_in_order(one: TaskWorker[BookieClient]) -> None:
