@@ -433,3 +433,4 @@ async def test_the_last_batch_comes_again_with_the_end_that_it_had(cluster: Smal
     await again.commit(1, offsets=9)
     info = await read_list(cluster)
     assert record_of(info, "app") == SinkRecord("q", again.ticket.run, 1, (sink.ticket.run,), 9)
+    assert (await again.commit(0, offsets=8)).was_stored, "of an earlier one nobody knows the end any more"
