@@ -51,9 +51,8 @@
         ├── OffsetMismatch             bytes for another place of the log than its end
         └── InvalidCookie              these folders belong to another bookie, or lost their data
 
-Class attributes tell a caller how to react: ``code`` is the number that the original's client has for the condition,
-``retriable`` says that the same call may succeed later, ``ambiguous`` that it may have taken effect although it failed.
-``fields`` has what an error is about, typed attributes too (``error.ledger``), which are None where it is not known.
+``code`` is the number of the original's client; ``retriable``: the same call may succeed later; ``ambiguous``: it may
+have taken effect all the same. ``fields`` are attributes, too (``error.ledger``), None where they are not known.
 """
 
 from __future__ import annotations

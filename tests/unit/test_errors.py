@@ -59,7 +59,7 @@ def test_what_is_very_long_is_not_shown_whole() -> None:
     error = UsageError("the checkpoint has no offsets", offset=offset, at=7)
     for text in (str(error), repr(error)):
         assert len(text) < 1200 and "… (100,00" in text and "at=7" in text
-    assert error.offset == offset
+    assert error.fields["offset"] == offset
 
 
 def test_what_it_is_about_are_attributes_and_none_where_it_is_not_known() -> None:

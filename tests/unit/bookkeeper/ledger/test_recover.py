@@ -33,9 +33,8 @@ async def cluster() -> AsyncIterator[SmallCluster]:
 
 async def left(cluster: SmallCluster, entries: int, *sizes: int, password: bytes = b"") -> LedgerWriter:
     """A ledger whose writer died after so many confirmed entries of three bytes."""
-    client = cluster.client()
     ensemble, write, ack = sizes or (3, 3, 2)
-    writer = await client.create_ledger(ensemble, write_quorum=write, ack_quorum=ack, password=password)
+    writer = await cluster.client().create_ledger(ensemble, write_quorum=write, ack_quorum=ack, password=password)
     for number in range(entries):
         await writer.append(b"%03d" % number)
     writer.abort()

@@ -17,7 +17,7 @@ LONG_LIST_BYTES = MOST_LIST_BYTES // 2  # from here on each commit says so
 
 
 class _Records(NamedTuple):
-    count: int
+    applications: int
     bytes: int
 
 
@@ -26,9 +26,9 @@ async def require_short(context: StreamContext, stream: str, info: StreamInfo) -
     size = len(await in_turns(list_encoding(info)))
     if size > MOST_LIST_BYTES and (records := _records(info)).bytes > _LEDGER_BYTES * len(info.ledgers):
         raise UsageError(
-            f"the list of this stream is too long: it has {records.count:,} applications, whose records are kept for "
-            "good: keep one name for each job, whose batches have numbers (application, or txnAppId with an ascending "
-            "txnVersion), and write another stream",
+            f"the list of this stream is too long: it has {records.applications:,} applications, whose records are "
+            "kept for good: keep one name for each job, whose batches have numbers (application, or txnAppId with an "
+            "ascending txnVersion), and write another stream",
             stream=stream,
             ledgers=len(info.ledgers),
             bytes=size,
