@@ -52,7 +52,7 @@ file.write_text("ready")
 signal.pause()
 '''
 commands = [[sys.executable, "-c", code, sys.argv[1]] for code in (SERVES, "import signal; signal.pause()")]
-start = lambda outside: node._instances(commands, None, outside)
+start = lambda outside: node._instances(commands, None, (), outside)
 sys.exit(node._main("bookie", lambda: (start, ()), None, ends_start=True))
 """
 

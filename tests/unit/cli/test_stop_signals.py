@@ -11,6 +11,14 @@ import pytest
 from tallystick import cli
 
 
+@pytest.fixture(autouse=True)
+def hang_up() -> Iterator[None]:
+    """Whoever runs the tests by nohup has them ignore it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background"])
 def interrupt(request: pytest.FixtureRequest) -> Iterator[object]:
     """A job that a script started in the background ignores SIGINT."""

@@ -143,7 +143,9 @@ def test_a_query_says_with_its_batch_where_that_ends_in_its_source(
     (tmp_path / "offsets" / "3").write_text('v1\n{}\n{"v":1}')
     ends: list[int | None] = []
 
-    async def committed(bk: Any, options: Any, parts: Any, batch: int, follows: bool, offsets: int | None) -> None:
+    async def committed(
+        bk: Any, options: Any, parts: Any, batch: int, follows: bool, offsets: int | None, is_known: bool
+    ) -> None:
         assert (batch, follows) == (3, True)
         ends.append(offsets)
 
@@ -152,6 +154,6 @@ def test_a_query_says_with_its_batch_where_that_ends_in_its_source(
     writer = object.__new__(sink.StreamFollowingWriter)
     ticket = SinkTicket("t/n/persistent/s", "app", "q", "run", StreamSettings())
     for checkpoint in (str(tmp_path), None, "nosuch://host/checkpoint"):
-        writer.options = Mock(uri="sqlite:///u", checkpoint=checkpoint)
+        writer.options = Mock(uri="sqlite:///u", checkpoint=checkpoint, stream=ticket.stream)
         writer.commit([sink.PartWritten(ticket, None, ())], 3)
     assert ends == [batch_offsets(str(tmp_path), 3), None, None]

@@ -185,7 +185,8 @@ async def test_messages_have_what_rows_say_and_an_id_that_is_the_same_each_time(
         queue = (await mq.topic("T")).readable[0]
         first, second = [message async for message in mq.read(queue, 0, 2)]
     assert (first.body, first.keys, first.properties["a"]) == (b"1", ["k"], "b")
-    assert first.properties[SINK].startswith("my%20app q 0 2 0 0 ") and first.properties[SINK].endswith(" broker-a")
+    identity = first.properties[SINK]
+    assert identity.startswith("my%20app q 0 2 0 0000000000 ") and identity.endswith(" broker-a")
     assert first.message_id[:-1] == second.message_id[:-1] and second.message_id.endswith("1")
     await tasks.run([1], replace(PLACE, batch=1))
     async with topics(tasks.cluster.name_server) as mq:
