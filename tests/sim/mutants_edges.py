@@ -19,6 +19,13 @@ def _planted(name: str, module: str, old: str, new: str, killer: str) -> Mutant:
 
 EDGE_MUTANTS = (
     _planted(
+        "a start says that the log is durable before what a killed sync left in memory is (H11)",
+        "rocketmq/store/recovery.py",
+        "        _write_again(files, sync_record.synced if sync_record else end, end)\n",
+        "        sidecar.write(now)\n        _write_again(files, sync_record.synced if sync_record else end, end)\n",
+        "tests/unit/rocketmq/store/test_recovery_synced.py",
+    ),
+    _planted(
         "the last commit alone may lack, though the state says that it was synced (Q15)",
         BOOKIE + "journal.py",
         "segment.last < known_end.number:",

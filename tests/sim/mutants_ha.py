@@ -189,8 +189,8 @@ HA_MUTANTS = (
     Mutant(
         "the sidecar is written after the cut",
         STORE + "recovery.py",
-        "    if end < durable:\n        sidecar.write(now)",
-        "    if False:\n        sidecar.write(now)",
+        "        if end < durable:\n            sidecar.write(now)",
+        "        if False:\n            sidecar.write(now)",
         "tests/unit/rocketmq/store/test_recovery_synced.py",
     ),
     Mutant(

@@ -96,3 +96,9 @@ def test_a_slave_that_is_killed_at_its_promotion_knows_how_often_a_topic_was_mad
     schedule = Schedule(seed, runs_on=True)
     schedule.run()
     assert schedule.number > 0, "nothing was sent that could be lost"
+
+
+def test_a_promotion_that_is_killed_in_its_sync_and_loses_power_at_its_start_starts_again() -> None:
+    histories = Histories(4060465318, runs_on=True)
+    histories.run()
+    assert histories.promotions > 0

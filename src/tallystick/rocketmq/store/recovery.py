@@ -93,10 +93,11 @@ def recover_log(
         start=start,
         file_bytes=files.file_bytes,
     ).settle_at(end, end)
-    if end < durable:
-        sidecar.write(now)  # before the cut: a crash between the two must not find damage
-    if not clean or sync_record is None or end != sync_record.synced:
-        _settle(files, sync_record.synced if sync_record else end, end)
+    if end < durable or not clean or sync_record is None or end != sync_record.synced:
+        _write_again(files, sync_record.synced if sync_record else end, end)
+        if end < durable:
+            sidecar.write(now)  # before the cut: a crash between the two must not find damage
+        files.cut(end)
     sidecar.write(now)
     return LogRecovery(end, dispatch_from, now.start)
 
@@ -199,10 +200,11 @@ def _damage(files: FileQueue, offset: int, reason: str) -> CorruptRecord:
     )
 
 
-def _settle(files: FileQueue, synced_end: int, end: int) -> None:
-    """The log durable up to ``end``, and nothing behind it.
+def _write_again(files: FileQueue, synced_end: int, end: int) -> None:
+    """Make the log durable up to ``end``.
 
-    What was not synced is written once more: after a sync that failed it may be in memory alone and called clean.
+    What was not synced is written once more: after a sync that failed it may be in memory alone and called clean, and
+    so it is after one that did not return and a kill, though its CRC says that all bytes are there.
     """
     start = offset = max(min(synced_end, end), files.first)  # a slave's log begins anywhere
     while offset < end:
@@ -210,7 +212,6 @@ def _settle(files: FileQueue, synced_end: int, end: int) -> None:
         data = files.read(offset, min(_COPY_BYTES, end - offset, file_end - offset))
         files.write([data], offset)
         offset += len(data)
-    files.cut(end)
     files.sync(start, end)
 
 

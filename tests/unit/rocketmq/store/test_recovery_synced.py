@@ -193,6 +193,37 @@ def test_h11_a_crash_at_any_step_of_a_cut_leaves_no_damage(settled: bool, half: 
 
 
 @pytest.mark.rule("H11")
+@pytest.mark.parametrize("sync_step", range(1, 4))
+def test_h11_what_a_sync_that_did_not_return_left_in_memory_is_durable_before_it_is_said_to_be(sync_step: int) -> None:
+    """A kill within the sync of a slave's half record, and then a loss of power at any step of the start."""
+    for step in range(1, 400):
+        master, slave = Shelf(), Shelf(seed=step)
+        slave.store.take_role(slave=True)
+        master.send(b"one" * 30)
+        promised = master.store.end
+        master.send(b"two" * 30, b"three" * 30)
+        end = master.store.end
+        slave.store.append_raw(0, master.store.slice(0, promised))
+        slave.store.flush()
+        slave.store.append_raw(promised, master.store.slice(promised, end - 5 - promised))
+        slave.disk.crash_at = slave.disk.operations + sync_step
+        with pytest.raises(Crashed):
+            slave.store.flush()
+        slave.disk.kill()
+        slave.disk.crash_at = slave.disk.operations + step
+        try:
+            slave.open(slave=False)
+        except Crashed:
+            for _ in range(2):
+                slave.disk.power_loss()
+                slave.open(slave=False)
+                assert slave.bodies()[:1] == [b"one" * 30], f"step {step}"
+        else:
+            break
+    assert step > 10, "the start was interrupted at every step"
+
+
+@pytest.mark.rule("H11")
 @pytest.mark.parametrize("promoted", [False, True])
 def test_h11_a_record_that_was_dispatched_after_its_sync_is_no_part_of_one(promoted: bool) -> None:
     """A slave syncs bytes before anybody looks for records in them: what is noted later counts as well."""
