@@ -21,14 +21,21 @@ BROKER_MUTANTS = (
     _planted(
         "a send does not wait for the disk (B1)",
         "broker/log.py",
-        "flush=self._sync_flush, replicas=self._standing.waits_for_slaves",
-        "flush=False, replicas=self._standing.waits_for_slaves",
+        "flush=self._sync_flush, replicas=replicas",
+        "flush=False, replicas=replicas",
     ),
     _planted(
         "a send does not wait for a slave (B2)",
         "broker/log.py",
-        "flush=self._sync_flush, replicas=self._standing.waits_for_slaves",
+        "flush=self._sync_flush, replicas=replicas",
         "flush=self._sync_flush, replicas=False",
+    ),
+    _planted(
+        "the rest of a sink's batch does not wait for what is stored of it (H9)",
+        "broker/send.py",
+        "first_end = min(first_end, sink.stored_end)",
+        "pass",
+        "tests/unit/rocketmq/broker/test_sink_checks.py",
     ),
     _planted(
         "a master answers before it waits (B1)",
@@ -93,8 +100,8 @@ BROKER_MUTANTS = (
     _planted(
         "who waits for a slave is told yes when its master is none any more (H9)",
         "ha/acks.py",
-        "*self._end(self._replicas.passed(_ANY_OFFSET), PutStatus.FLUSH_SLAVE_TIMEOUT)",
-        "*self._end(self._replicas.passed(_ANY_OFFSET), PutStatus.PUT_OK)",
+        "*self._end(self._replicas.leave(), PutStatus.FLUSH_SLAVE_TIMEOUT)",
+        "*self._end(self._replicas.leave(), PutStatus.PUT_OK)",
         "tests/unit/rocketmq/broker/test_role_change.py",
     ),
     _planted(

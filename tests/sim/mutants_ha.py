@@ -20,8 +20,8 @@ HA_MUTANTS = (
     Mutant(
         "a first report is an ack (R1)",
         HA + "acks.py",
-        "self._slaves[slave] = _Slave(position)",
-        "self._slaves[slave] = _Slave(position, position)",
+        "self._slaves[slave] = _Slave(position, first)",
+        "self._slaves[slave] = _Slave(position, first, position)",
         UNIT + "test_acks.py",
     ),
     Mutant(
@@ -67,6 +67,41 @@ HA_MUTANTS = (
         "sim ha", 150,
     ),
     Mutant(
+        "an ack counts for what is before the slave's log (H9)",
+        HA + "acks.py",
+        " if slave.first < first_end)",
+        ")",
+        UNIT + "test_acks.py",
+    ),
+    Mutant(
+        "an ack counts for the sends of a tick if its slave has the last of them (H9)",
+        HA + "acks.py",
+        "self._replicas.wait(first_end, end,",
+        "self._replicas.wait(end, end,",
+        UNIT + "test_acks.py",
+    ),
+    Mutant(
+        "whose time is up is told so though the slaves have it (H9)",
+        HA + "acks.py",
+        "            if self._waits[0].end <= self._reached(self._waits[0].first_end):\n                break\n",
+        "",
+        UNIT + "test_acks.py",
+    ),
+    Mutant(
+        "where a slave of ours begins is not looked at (H9)",
+        HA + "master.py",
+        "return start.first or 0",
+        "return 0",
+        UNIT + "test_replication.py",
+    ),
+    Mutant(
+        "an original that comes again has all from the beginning (H9)",
+        HA + "master.py",
+        "return self._original_firsts.get(link.host, 0)",
+        "return start.first or 0",
+        UNIT + "test_replication.py",
+    ),
+    Mutant(
         "nobody waits for the disk",
         HA + "acks.py",
         "disk = flush and end > self._flushed",
@@ -91,7 +126,7 @@ HA_MUTANTS = (
     Mutant(
         "waits for slaves never end (H9)",
         HA + "acks.py",
-        "            *self._end(expired, PutStatus.FLUSH_SLAVE_TIMEOUT),\n",
+        "            settles += self._end(expired, PutStatus.FLUSH_SLAVE_TIMEOUT)\n",
         "",
         "sim ha", 150,
     ),
@@ -210,8 +245,8 @@ HA_MUTANTS = (
     Mutant(
         "an empty slave counts where it will begin (H10)",
         HA + "master.py",
-        "self.waits.connected(link.name, start.end)",
-        "self.waits.connected(link.name, start.position)",
+        "self.waits.connected(link.name, start.end, ",
+        "self.waits.connected(link.name, start.position, ",
         UNIT + "test_master.py",
     ),
     Mutant(

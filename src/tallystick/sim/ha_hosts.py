@@ -135,14 +135,14 @@ class HaHost(Host[HaWorld]):
         if log is None:
             return
         before = self.log.end
-        log.put(self.log.put_requests(count))
+        puts = log.put(self.log.put_requests(count))
         end = self.log.end
         if end == before:
             world.trace.note("put refused", self.log.store.refusal)
             return
         world.trace.note("put", end, waits)
         if waits and log.waits:
-            settled = log.wait(end)
+            settled = log.wait(puts[0].end, end)
             self.senders[settled.ticket] = WaitingSender(end, world.clock.now())
             self._settled(list(settled.settles))
 

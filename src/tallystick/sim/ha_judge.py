@@ -103,6 +103,8 @@ class HaJudge:
                 self._promises.append(_Promise(slave.id, end, crc32c(bytes(slave.log.data[:end]))))
 
     def _has(self, slave: HaView, end: int) -> bool:
+        if not slave.log.empty and slave.log.first >= end:  # an empty one began behind it
+            return False
         if not slave.sync_flush:
             return self._reach.get(slave.id, 0) >= end
         return slave.log.flushed >= end and self.same(slave, end)

@@ -180,10 +180,12 @@ class BrokerLog:
         """Whether the responses to sends wait for disk or slaves, unless the messages opt out."""
         return self._sync_flush or self._standing.waits_for_slaves
 
-    def wait(self, end: int) -> Settled:
-        """Begin to wait until disk and slaves have the log up to ``end``. Call it at most once a tick."""
+    def wait(self, first_end: int, end: int) -> Settled:
+        """Begin to wait until disk and slaves have the sends up to ``end``, the first of which ends at ``first_end``.
+        Call it at most once a tick."""
         assert self._waits is not None, "who sends to a slave is refused"
-        return self._waits.appended(end, flush=self._sync_flush, replicas=self._standing.waits_for_slaves)
+        replicas = self._standing.waits_for_slaves
+        return self._waits.appended(end, flush=self._sync_flush, replicas=replicas, first_end=first_end)
 
     def catch_up(self) -> None:
         """Dispatch what was stored before, as far as one turn of the loop has time for it."""

@@ -67,8 +67,9 @@ class SendLog(Protocol):
         """Append all messages at once; ``sink`` is the identity of the last one, if it is one of a sink."""
         ...
 
-    def wait(self, end: int) -> Settled:
-        """Begin to wait until disk and slaves have the log up to ``end``, as the settings say."""
+    def wait(self, first_end: int, end: int) -> Settled:
+        """Begin to wait until disk and slaves have the sends up to ``end``, the first of which ends at ``first_end``,
+        as the settings say."""
         ...
 
 
@@ -121,7 +122,7 @@ class Sends:
             return
         if isinstance(checked_send, SinkSend):
             self._pending_sends.append((reply, command, checked_send.checked_send))
-            self.put(checked_send.last)
+            self.put(checked_send)
             return
         if not isinstance(checked_send, CheckedSend):
             self._counts.sends_refused += 1
@@ -137,8 +138,8 @@ class Sends:
         if self._pending_messages >= PUT_MESSAGES or self._pending_bytes >= PUT_BYTES:
             self.put()
 
-    def put(self, sink: SinkIdentity | None = None) -> None:
-        """Append the pending sends, in order; ``sink`` is the identity of the last message, if it is one of a sink."""
+    def put(self, sink: SinkSend | None = None) -> None:
+        """Append the pending sends, in order; ``sink`` is the last of them, if it is one of a sink."""
         sends, self._pending_sends = self._pending_sends, []
         self._pending_messages = self._pending_bytes = 0
         if not sends:
@@ -151,10 +152,11 @@ class Sends:
                 if reply.due:
                     reply(command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
-    def _put(self, sends: Sequence[_PendingSend], sink: SinkIdentity | None) -> None:
-        puts = self._log.put([checked_send.put_request for _, _, checked_send in sends], sink)
+    def _put(self, sends: Sequence[_PendingSend], sink: SinkSend | None) -> None:
+        identity = sink.last if sink is not None else None
+        puts = self._log.put([checked_send.put_request for _, _, checked_send in sends], identity)
         waiting_responses: list[_WaitingResponse] = []
-        end = 0
+        first_end = end = 0
         may_wait, fresh = self._log.waits, self._fresh
         for (reply, command, checked_send), put in zip(sends, puts, strict=True):
             if command.flag & _ONE_WAY:
@@ -164,14 +166,16 @@ class Sends:
                 waiting_responses.append(
                     (reply, response, is_fresh, put.offsets[0] if command.code == _SEND_BACK else None)
                 )
-                end = put.end
+                first_end, end = first_end or put.end, put.end
             elif is_fresh:
                 self._send_saved(reply, response)
             else:
                 reply(response)
         self._count(sends, puts)
         if waiting_responses:
-            self._wait(end, waiting_responses)
+            if sink is not None and sink.stored_end is not None:
+                first_end = min(first_end, sink.stored_end)
+            self._wait(first_end, end, waiting_responses)
 
     def settled(self, settles: Iterable[Settle]) -> None:
         """Waits are over: send their responses."""
@@ -233,14 +237,14 @@ class Sends:
         if command.is_one_way:
             return
         if self._log.waits:
-            self._wait(existing.end, [(reply, response, is_fresh, copy)])
+            self._wait(existing.end, existing.end, [(reply, response, is_fresh, copy)])
         elif is_fresh:
             self._send_saved(reply, response)
         else:
             reply(response)
 
-    def _wait(self, end: int, waiting_responses: list[_WaitingResponse]) -> None:
-        wait = self._log.wait(end)
+    def _wait(self, first_end: int, end: int, waiting_responses: list[_WaitingResponse]) -> None:
+        wait = self._log.wait(first_end, end)
         self._waiting_responses[wait.ticket] = waiting_responses
         self._waiting_count += len(waiting_responses)
         self.settled(wait.settles)

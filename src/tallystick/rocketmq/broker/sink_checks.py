@@ -31,10 +31,12 @@ _EVER_MS = (1 << 62) - 1
 
 
 class SinkSend(NamedTuple):
-    """A batch, or the rest of one, that is to be stored at once. ``last`` is the identity of its last message."""
+    """A batch, or the rest of one, that is to be stored at once. ``last`` is the identity of its last message,
+    ``stored_end`` the physical offset where what is stored of it ends; None if nothing is."""
 
     checked_send: CheckedSend
     last: SinkIdentity
+    stored_end: int | None
 
 
 class RepeatedSend(NamedTuple):
@@ -83,7 +85,7 @@ class SinkChecks:
         if newest is None and not sinks.room_for(topic, first):
             return Refusal(ResponseCode.SINK_FULL, _FULL)
         put_request.messages = messages[repeated_count:]
-        return SinkSend(checked_send, last)
+        return SinkSend(checked_send, last, newest.end if newest is not None and repeated_count > 0 else None)
 
     def _fields(
         self, topic: str, queue_id: int, message: Content, first: SinkIdentity, newest: SinkPartition

@@ -6,20 +6,22 @@ message or its time is up. The slaves' status wins over the disk's, unless it is
 
 A wait is for all sends of one loop tick with the same wishes. Their ends ascend, so one comparison with the front of a
 deque settles all that an ack reaches, in order, whatever comes behind them. An ack is a slave's report of at most what
-was sent to it (R1); two links of one slave are one slave (R2).
+was sent to it (R1); two links of one slave are one slave (R2). It is a position, and says nothing of what is before the
+beginning of the slave's log: that of an empty slave is the master's newest file, perhaps behind sends that wait, for
+which this slave's acks do not count (``GroupTransferService`` counts them).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.values import PutStatus
 
 Ticket = int
-
-_ANY_OFFSET = (1 << 63) - 1
 
 # Which of two statuses a producer is told: the slaves' one, unless it is OK.
 _WEIGHTS = {
@@ -52,41 +54,61 @@ class Settled:
 @dataclass
 class _Slave:
     """A connected slave. ``position`` is where its log ends, as far as the master knows; ``acked`` is what it
-    acknowledged, -1 before its first ack. ``late``: a wait for it timed out, and it has not caught up since."""
+    acknowledged, -1 before its first ack; it has nothing before ``first``. ``late``: a wait for it timed out, and it
+    has not caught up since."""
 
     position: int
+    first: int
     acked: int = -1
     late: bool = False
 
 
+class _Wait(NamedTuple):
+    """A wait for the log up to ``end``; the first send that it is for ends at ``first_end``."""
+
+    first_end: int
+    end: int
+    deadline: float
+    ticket: Ticket
+
+
 class _Gate:
     """Waits for one offset, the disk's or the slaves', to pass their ends. The deadlines ascend, and so do the ends,
-    but for waits on what was appended earlier."""
+    but for waits on what was appended earlier. ``reached`` tells how far the log has come for who waits from the
+    ``first_end`` on that it is given."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._waits: deque[tuple[int, float, Ticket]] = deque()
+    def __init__(self, timeout_s: float, reached: Callable[[int], int]) -> None:
+        self._timeout_s, self._reached = timeout_s, reached
+        self._waits: deque[_Wait] = deque()
 
-    def wait(self, end: int, now: float, ticket: Ticket) -> None:
-        self._waits.append((end, now + self._timeout_s, ticket))
+    def wait(self, first_end: int, end: int, now: float, ticket: Ticket) -> None:
+        self._waits.append(_Wait(first_end, end, now + self._timeout_s, ticket))
 
-    def passed(self, offset: int) -> list[Ticket]:
-        """Remove the waits that end at ``offset`` or below. Returns their tickets."""
+    def passed(self) -> list[Ticket]:
+        """Remove the first waits whose ends are reached. Returns their tickets."""
         tickets = []
-        while self._waits and self._waits[0][0] <= offset:
-            tickets.append(self._waits.popleft()[2])
+        while self._waits and self._waits[0].end <= self._reached(self._waits[0].first_end):
+            tickets.append(self._waits.popleft().ticket)
         return tickets
 
     def expired(self, now: float) -> list[Ticket]:
-        """Remove the waits whose deadlines have passed. Returns their tickets."""
+        """Remove the first waits whose deadlines have passed, up to one whose end is reached. Returns their tickets."""
         tickets = []
-        while self._waits and self._waits[0][1] <= now:
-            tickets.append(self._waits.popleft()[2])
+        while self._waits and self._waits[0].deadline <= now:
+            if self._waits[0].end <= self._reached(self._waits[0].first_end):
+                break
+            tickets.append(self._waits.popleft().ticket)
+        return tickets
+
+    def leave(self) -> list[Ticket]:
+        """Remove all waits. Returns their tickets."""
+        tickets = [wait.ticket for wait in self._waits]
+        self._waits.clear()
         return tickets
 
     @property
     def deadline(self) -> float | None:
-        return self._waits[0][1] if self._waits else None
+        return self._waits[0].deadline if self._waits else None
 
 
 class AcksCore:
@@ -95,27 +117,29 @@ class AcksCore:
     def __init__(self, settings: HaSettings, *, flushed: int = 0) -> None:
         self._settings = settings
         self._flushed = flushed
-        self._disk = _Gate(settings.sync_flush_timeout_ms / 1000)
-        self._replicas = _Gate(settings.slave_timeout_ms / 1000)
+        self._disk = _Gate(settings.sync_flush_timeout_ms / 1000, lambda first_end: self._flushed)
+        self._replicas = _Gate(settings.slave_timeout_ms / 1000, self.replicated)
         self._slaves: dict[str, _Slave] = {}
         self._double_waits: dict[Ticket, PutStatus | None] = {}  # waits for both; the status of the one that is done
         self._last_ticket: Ticket = 0
         self._last_end = 0  # of what was appended
 
-    def appended(self, end: int, now: float, *, flush: bool, replicas: bool) -> Settled:
-        """Sends up to ``end`` were appended: ``flush`` and ``replicas`` tell whether their responses wait for the
-        master's disk and for slaves. Call it at most once a tick for each combination. A wait for an ``end`` that was
-        appended earlier is over no sooner than the waits before it."""
+    def appended(self, end: int, now: float, *, flush: bool, replicas: bool, first_end: int | None = None) -> Settled:
+        """Sends up to ``end`` were appended, the first of them up to ``first_end`` (None: it is the only one):
+        ``flush`` and ``replicas`` tell whether their responses wait for the master's disk and for slaves. Call it at
+        most once a tick for each combination. A wait for an ``end`` that was appended earlier is over no sooner than
+        the waits before it."""
+        first_end = end if first_end is None else first_end
         self._last_ticket = ticket = self._last_ticket + 1
         self._last_end = max(self._last_end, end)
-        slaves = replicas and end > self.replicated
+        slaves = replicas and end > self.replicated(first_end)
         lacks_slaves = slaves and not self.available(end)  # "at once" (H10): no slave is waited for, the disk is
         slaves = slaves and not lacks_slaves
         disk = flush and end > self._flushed
         if disk:
-            self._disk.wait(end, now, ticket)
+            self._disk.wait(first_end, end, now, ticket)
         if slaves:
-            self._replicas.wait(end, now, ticket)
+            self._replicas.wait(first_end, end, now, ticket)
         if disk and (slaves or lacks_slaves):
             self._double_waits[ticket] = PutStatus.SLAVE_NOT_AVAILABLE if lacks_slaves else None
         if disk or slaves:
@@ -125,12 +149,12 @@ class AcksCore:
     def flushed(self, offset: int, now: float) -> list[Settle]:
         """The master's disk has everything up to ``offset``."""
         self._flushed = max(self._flushed, offset)
-        return [*self._end(self._disk.passed(self._flushed), PutStatus.PUT_OK), *self.tick(now)]
+        return [*self._end(self._disk.passed(), PutStatus.PUT_OK), *self.tick(now)]
 
-    def connected(self, slave: str, position: int, now: float) -> list[Settle]:
-        """A slave reported where its log ends. That is its position and no ack (R1). A slave that connects again starts
-        anew."""
-        self._slaves[slave] = _Slave(position)
+    def connected(self, slave: str, position: int, now: float, *, first: int = 0) -> list[Settle]:
+        """A slave reported where its log ends. That is its position and no ack (R1); it has nothing before ``first``. A
+        slave that connects again starts anew."""
+        self._slaves[slave] = _Slave(position, first)
         return self.tick(now)
 
     def reported(self, slave: str, offset: int, now: float) -> list[Settle]:
@@ -139,7 +163,7 @@ class AcksCore:
         state.acked = max(state.acked, offset)
         state.position = max(state.position, offset)
         state.late = state.late and state.acked < self._last_end
-        return [*self._end(self._replicas.passed(self.replicated), PutStatus.PUT_OK), *self.tick(now)]
+        return [*self._end(self._replicas.passed(), PutStatus.PUT_OK), *self.tick(now)]
 
     def disconnected(self, slave: str, now: float) -> list[Settle]:
         """A slave's link ended: its acks count no more. Waits go on, as it may connect again in time."""
@@ -150,30 +174,30 @@ class AcksCore:
         """The broker is a master no more and gets no acks: all waits end as if they had timed out. So no producer hears
         of a copy that may not exist, nor that nothing was stored."""
         return [
-            *self._end(self._replicas.passed(_ANY_OFFSET), PutStatus.FLUSH_SLAVE_TIMEOUT),
-            *self._end(self._disk.passed(_ANY_OFFSET), PutStatus.FLUSH_DISK_TIMEOUT),
+            *self._end(self._replicas.leave(), PutStatus.FLUSH_SLAVE_TIMEOUT),
+            *self._end(self._disk.leave(), PutStatus.FLUSH_DISK_TIMEOUT),
         ]
 
     def tick(self, now: float) -> list[Settle]:
-        """End the waits whose time is up."""
-        expired = self._replicas.expired(now)
-        if expired and self._settings.out_of_sync_when_late:
-            for slave in self._slaves.values():
-                slave.late = slave.late or slave.acked < self._last_end
-        return [
-            *self._end(expired, PutStatus.FLUSH_SLAVE_TIMEOUT),
-            *self._end(self._disk.expired(now), PutStatus.FLUSH_DISK_TIMEOUT),
-        ]
+        """End the waits whose time is up, and those behind them that wait for nothing else."""
+        settles: list[Settle] = []
+        while expired := self._replicas.expired(now):
+            if self._settings.out_of_sync_when_late:
+                for slave in self._slaves.values():
+                    slave.late = slave.late or slave.acked < self._last_end
+            settles += self._end(expired, PutStatus.FLUSH_SLAVE_TIMEOUT)
+            settles += self._end(self._replicas.passed(), PutStatus.PUT_OK)
+        return [*settles, *self._end(self._disk.expired(now), PutStatus.FLUSH_DISK_TIMEOUT)]
 
     def wake_at(self) -> float | None:
         """Returns when ``tick`` is due, or None if nothing waits."""
         return min((gate.deadline for gate in (self._disk, self._replicas) if gate.deadline is not None), default=None)
 
-    @property
-    def replicated(self) -> int:
-        """The physical offset up to which enough distinct slaves acknowledged the log; -1 if they did not."""
+    def replicated(self, first_end: int) -> int:
+        """Returns the physical offset up to which enough distinct slaves acknowledged the log, of those that have what
+        ends at ``first_end``; -1 if they did not."""
         quorum = self._settings.slaves_needed
-        acked = sorted((slave.acked for slave in self._slaves.values()), reverse=True)
+        acked = sorted((slave.acked for slave in self._slaves.values() if slave.first < first_end), reverse=True)
         return acked[quorum - 1] if len(acked) >= quorum else -1
 
     def in_sync(self, end: int) -> int:

@@ -45,9 +45,11 @@ class Verify:
 
 @dataclass(frozen=True)
 class StartFeed:
-    """The feed begins: the slave's log ends at ``end``, and it gets all bytes from ``position`` on. ``proven``: the
-    logs were compared."""
+    """The feed begins: the slave's log ends at ``end``, and it gets all bytes from ``position`` on. It has nothing
+    before ``first``; an original slave says this only by being empty (None: it is not). ``proven``: the logs were
+    compared."""
 
+    first: int | None
     end: int
     position: int
     slave_id: str | None
@@ -136,7 +138,8 @@ class FeedCore:
         position = self._newest_file(log) if hello.start is None else hello.start
         self._feed_from(position)
         # The slave reports at the first frame, so it gets one at once.
-        return [StartFeed(hello.end, position, hello.slave_id, proven=True), *self._heartbeat(now)]
+        first = hello.first if hello.end else position
+        return [StartFeed(first, hello.end, position, hello.slave_id, proven=True), *self._heartbeat(now)]
 
     def cut(self, data: memoryview, now: float) -> list[bytes | memoryview]:
         """Returns the frames for ``data``, the log's bytes at ``position``, and moves ``position`` behind them."""
@@ -245,7 +248,7 @@ class FeedCore:
             return self._close(self._deleted(offset, log))
         late = now >= self._heartbeat_at()
         self._feed_from(offset or self._newest_file(log))
-        start = StartFeed(offset, self.position, slave_id=None, proven=False)
+        start = StartFeed(None if offset else self.position, offset, self.position, slave_id=None, proven=False)
         return [start, *(self._heartbeat(now) if late else [])]
 
     def _deleted(self, offset: int, log: LogRange) -> str:

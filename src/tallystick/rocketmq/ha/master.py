@@ -33,6 +33,7 @@ KNOWN_BYTES = 2 * WAKE_BYTES  # to all slaves that are known, in one turn
 STRANGERS_BYTES = WAKE_BYTES  # to all others
 UNPROVEN_BYTES = 64 * 1024  # to one that acknowledged none of them
 WRITE_HIGH_BYTES = 1024 * 1024
+MAX_ORIGINALS = 1024  # hosts of original slaves that were empty when they came
 READ_BYTES = 8 * 1024  # most hellos are shorter, and a thousand reports
 
 
@@ -60,6 +61,7 @@ class HaMaster:
         self._known_bytes, self._strangers_bytes = TurnBytes(KNOWN_BYTES), TurnBytes(STRANGERS_BYTES)
         self.buffer = memoryview(bytearray(READ_BYTES))  # of all links: each takes what came at once
         self._events_once = Once()  # of strangers: by host, what an operator was told
+        self._original_firsts: dict[str, int] = {}  # by host: where the log of an empty slave began
         self._ages = Ages(log.end, self.clock.now())
         self._listener: Listener | None = None
 
@@ -121,7 +123,19 @@ class HaMaster:
             self.events.emit(
                 "slave is unproven", slave=link.name, reason="an original slave: the logs were not compared"
             )
-        self.waits.connected(link.name, start.end)
+        self.waits.connected(link.name, start.end, self._first(link, start))
+
+    def _first(self, link: SlaveConnection, start: feeds.StartFeed) -> int:
+        """Returns where a slave's log begins. An original does not say it when it connects again: it is then where one
+        of its host began last."""
+        if start.slave_id is not None:
+            return start.first or 0
+        if start.first is not None:
+            self._original_firsts.pop(link.host, None)
+            self._original_firsts[link.host] = start.first
+            if len(self._original_firsts) > MAX_ORIGINALS:
+                self._original_firsts.pop(next(iter(self._original_firsts)))
+        return self._original_firsts.get(link.host, 0)
 
     def acked(self, link: SlaveConnection, offset: int, *, took: bool) -> None:
         """A slave acknowledged all bytes before ``offset``; ``took``: bytes that it was sent over this link are among

@@ -30,18 +30,18 @@ class Waits:
         self._over: deque[Settle] = deque()  # and not told yet
         self._next: asyncio.Handle | None = None
 
-    def appended(self, end: int, *, flush: bool, replicas: bool) -> Settled:
+    def appended(self, end: int, *, flush: bool, replicas: bool, first_end: int | None = None) -> Settled:
         """Pass on ``AcksCore.appended``. Waits that are over at once are in the result and are not passed to
         ``settled``."""
-        wait = self.core.appended(end, self._clock.now(), flush=flush, replicas=replicas)
+        wait = self.core.appended(end, self._clock.now(), flush=flush, replicas=replicas, first_end=first_end)
         self._alarm.set(self.core.wake_at())
         return wait
 
     def flushed(self, offset: int) -> None:
         self._tell(self.core.flushed(offset, self._clock.now()))
 
-    def connected(self, slave: str, position: int) -> None:
-        self._tell(self.core.connected(slave, position, self._clock.now()))
+    def connected(self, slave: str, position: int, first: int) -> None:
+        self._tell(self.core.connected(slave, position, self._clock.now(), first=first))
 
     def reported(self, slave: str, offset: int) -> None:
         self._tell(self.core.reported(slave, offset, self._clock.now()))

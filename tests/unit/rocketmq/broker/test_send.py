@@ -51,7 +51,8 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.puts: list[int] = []  # how many requests each append had
-        self.ends: list[int] = []  # of each wait
+        self.first_ends: list[int] = []  # of each wait
+        self.ends: list[int] = []
         self.statuses: list[PutStatus] = []
         self.at_once: PutStatus | None = None
 
@@ -60,7 +61,8 @@ class FakeLog:
         statuses = self.statuses or [PutStatus.PUT_OK] * len(put_requests)
         return [PutResult(status, [100 * i], 100 * i + 100, i, 1) for i, status in enumerate(statuses)]
 
-    def wait(self, end: int) -> Settled:
+    def wait(self, first_end: int, end: int) -> Settled:
+        self.first_ends.append(first_end)
         self.ends.append(end)
         ticket = len(self.ends)
         return Settled(ticket, (Settle(ticket, self.at_once),) if self.at_once else ())
@@ -143,7 +145,7 @@ class Desk:
 def test_all_sends_of_a_tick_are_one_append_and_one_wait() -> None:
     desk = Desk()
     desk.handle(b"a", b"b", b"now", b"c")
-    assert (desk.log.puts, desk.log.ends) == ([4], [400])
+    assert (desk.log.puts, desk.log.first_ends, desk.log.ends) == ([4], [100], [400])
     assert [command.opaque for command in desk.link.sent] == [2]
     desk.sends.settled([Settle(1, PutStatus.PUT_OK)])
     assert [command.opaque for command in desk.link.sent] == [2, 0, 1, 3]
@@ -277,7 +279,7 @@ def test_h9_what_was_stored_already_is_waited_for_and_not_what_was_sent_since() 
     desk.take(request(RequestCode.SEND_MESSAGE_V2, {}, b"a"))
     again = request(RequestCode.CONSUMER_SEND_MSG_BACK, {"tallyCopy": "300"})
     desk.take(again)
-    assert (desk.log.puts, desk.log.ends) == ([], [340])
+    assert (desk.log.puts, desk.log.first_ends, desk.log.ends) == ([], [340], [340])
     desk.sends.settled([Settle(1, PutStatus.FLUSH_SLAVE_TIMEOUT)])
     [answer] = desk.link.sent
     assert (answer.code, answer.remark, answer.fields) == (0, "FLUSH_SLAVE_TIMEOUT", {"tallyCopy": "300"})

@@ -76,9 +76,9 @@ async def test_h10_who_names_the_copy_has_it_waited_for_and_not_made_once_more(
         end, waited, wait = broker.log.store.end, list[int](), broker.log.wait
         await peer.ask(send_command())
 
-        def counted(end: int) -> Settled:
+        def counted(first_end: int, end: int) -> Settled:
             waited.append(end)
-            return wait(end)
+            return wait(first_end, end)
 
         monkeypatch.setattr(broker.log, "wait", counted)
         for _ in range(2):

@@ -14,6 +14,7 @@ from support.sinks import identities, newest_of, sink_command, sink_messages
 from support.waiting import until
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.ha.acks import Settled
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.store.sink_table import SinkBatch
 from tallystick.rocketmq.wire.headers import SinkStateHeader, SinkStateResponse
@@ -230,6 +231,25 @@ async def test_a_repeated_send_waits_for_slaves_as_the_first_did(tmp_path: Path)
         assert await own.code(identities(0, 3)) in late
         assert await own.code(identities(1, 1)) in late
         assert await own.bodies() == [b"0"] * 3
+
+
+async def test_the_rest_of_a_batch_waits_for_what_is_stored_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The response speaks for all of the batch: a slave that began between its two parts has the second one alone."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(role=Role.SYNC_MASTER, ha=HaSettings(slave_timeout_ms=200)))
+        own, spans, wait = await sink(bench, broker), list[tuple[int, int]](), broker.log.wait
+
+        def counted(first_end: int, end: int) -> Settled:
+            spans.append((first_end, end))
+            return wait(first_end, end)
+
+        monkeypatch.setattr(broker.log, "wait", counted)
+        await own.code(identities(0, 2))
+        await own.code(identities(1, 3))
+        (_, stored_end), (first_end, end) = spans
+        assert first_end == stored_end < end == broker.log.store.end
 
 
 async def test_sends_of_one_turn_keep_their_order(tmp_path: Path) -> None:

@@ -164,7 +164,42 @@ def test_a_lower_report_takes_nothing_back() -> None:
     acks = core(0)
     acks.reported("a", 10, 0.0)
     acks.reported("a", 5, 0.0)
-    assert acks.replicated == 10
+    assert acks.replicated(10) == 10
+
+
+@pytest.mark.rule("H9")
+def test_h9_an_ack_says_nothing_of_what_is_before_the_slaves_log() -> None:
+    """An empty slave began behind sends that waited: its position was beyond them, and no slave had them."""
+    acks = core(0)
+    first, last = waits(acks, 10), waits(acks, 30, 1.0)
+    acks.disconnected("a", 1.0)
+    acks.connected("b", 0, 1.0, first=20)
+    assert acks.reported("b", 30, 1.0) == [], "the wait before it is not over"
+    assert acks.tick(3.0) == [Settle(first, SLAVE), Settle(last, OK)]
+    again = acks.appended(20, 3.0, flush=False, replicas=True)
+    assert again.settles != (Settle(again.ticket, OK),), "what ends where its log begins"
+    assert acks.replicated(21) == 30
+
+
+@pytest.mark.rule("H9")
+def test_h9_the_sends_of_a_tick_are_replicated_when_the_first_of_them_is() -> None:
+    acks = core(0)
+    ticket = acks.appended(30, 0.0, flush=False, replicas=True, first_end=10).ticket
+    acks.connected("b", 0, 0.0, first=20)
+    assert acks.reported("b", 30, 0.0) == []
+    assert acks.reported("a", 30, 0.1) == [Settle(ticket, OK)]
+
+
+@pytest.mark.rule("H9")
+def test_h9_all_whose_time_is_up_are_told_what_is_true_of_each() -> None:
+    acks = core(0)
+    tickets = [waits(acks, 10), waits(acks, 30), waits(acks, 40)]
+    acks.connected("b", 0, 0.0, first=20)
+    acks.reported("b", 30, 0.0)
+    assert acks.tick(3.0) == [
+        Settle(ticket, status) for ticket, status in zip(tickets, (SLAVE, OK, SLAVE), strict=True)
+    ]
+    assert acks.wake_at() is None
 
 
 def test_the_disk() -> None:

@@ -34,7 +34,7 @@ def report(*offsets: int) -> bytes:
 
 def fed(start: int = 2 * FILE) -> FeedCore:
     found = feed()
-    assert found.received(report(start), LOG, 0.0) == [StartFeed(start, start, None, proven=False)]
+    assert found.received(report(start), LOG, 0.0) == [StartFeed(None, start, start, None, proven=False)]
     return found
 
 
@@ -52,8 +52,8 @@ def test_h4_the_first_report_is_where_to_begin() -> None:
 
 @pytest.mark.rule("H4")
 def test_h4_an_empty_slave_begins_at_the_newest_file() -> None:
-    assert feed().received(report(0), LOG, 0.0) == [StartFeed(0, 3 * FILE, None, proven=False)]
-    assert feed().received(report(0), LogRange(0, 500, 0), 0.0) == [StartFeed(0, 0, None, proven=False)]
+    assert feed().received(report(0), LOG, 0.0) == [StartFeed(3 * FILE, 0, 3 * FILE, None, proven=False)]
+    assert feed().received(report(0), LogRange(0, 500, 0), 0.0) == [StartFeed(0, 0, 0, None, proven=False)]
 
 
 def test_nothing_is_sent_before_a_report() -> None:
@@ -157,7 +157,7 @@ def test_h7_heartbeats_after_silence_say_the_next_offset() -> None:
 def test_a_late_first_report_is_answered_with_a_heartbeat_first() -> None:
     """D15: the time counts from the accept."""
     late = feed().received(report(2 * FILE), LOG, 5.0)
-    assert late == [StartFeed(2 * FILE, 2 * FILE, None, proven=False), SendHeartbeat(2 * FILE)]
+    assert late == [StartFeed(None, 2 * FILE, 2 * FILE, None, proven=False), SendHeartbeat(2 * FILE)]
 
 
 @pytest.mark.rule("H5")
@@ -214,7 +214,7 @@ def test_a_slave_of_ours_is_greeted_and_compared() -> None:
     assert link.received(report(-1), LOG, 0.0) == [Greet()]
     assert link.received(HELLO.encode(), LOG, 0.1) == [Verify(HELLO)]
     assert link.verified(HELLO, None, LOG, 0.1) == [
-        StartFeed(2 * FILE, 2 * FILE, "b", proven=True),
+        StartFeed(FILE, 2 * FILE, 2 * FILE, "b", proven=True),
         SendHeartbeat(2 * FILE),
     ]
     assert link.received(report(2 * FILE), LOG, 0.2) == [Acked(2 * FILE)]
@@ -225,7 +225,7 @@ def test_an_empty_slave_of_ours_begins_where_it_says() -> None:
         link = feed()
         hello = SlaveHello("b", 0, 0, start)
         link.received(report(-1) + hello.encode(), LOG, 0.0)
-        assert link.verified(hello, None, LOG, 0.1)[0] == StartFeed(0, position, "b", proven=True)
+        assert link.verified(hello, None, LOG, 0.1)[0] == StartFeed(position, 0, position, "b", proven=True)
 
 
 def test_a_slave_whose_log_differs_is_refused() -> None:

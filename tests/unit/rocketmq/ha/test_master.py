@@ -251,7 +251,7 @@ async def test_random_bytes_end_their_link_and_nothing_else(house: House, data: 
     bad = await house.peer(master.address)
     bad.writer.write(data)
     await bad.closed()
-    assert master.waits.core.replicated == -1
+    assert master.waits.core.replicated(3) == -1
     assert master.waits.core.in_sync(3) == 1
     end = master.put(b"x")
     ticket = master.waits.appended(end, flush=False, replicas=True).ticket
@@ -286,7 +286,7 @@ async def test_strangers_that_claim_to_be_slaves_do_not_keep_one_out(house: Hous
     await until(lambda: known.followed == 2)
     end = master.put(b"new")
     await until(lambda: known.log.end == end)
-    await until(lambda: master.waits.core.replicated == end)
+    await until(lambda: master.waits.core.replicated(end) == end)
     assert len(master.port.status()) == 5
 
 
@@ -296,7 +296,7 @@ async def test_a_stranger_that_took_something_keeps_its_place(house: House) -> N
     original.report(0)
     assert await original.frame() == (0, b"old")
     original.report(3)
-    await until(lambda: master.waits.core.replicated == 3)
+    await until(lambda: master.waits.core.replicated(3) == 3)
     late = await house.peer(master.address)
     late.report(3)
     await late.closed()
@@ -309,7 +309,7 @@ async def test_a_stranger_that_only_reports_again_and_again_gives_its_place_to_t
     idle.report(3)
     await until(lambda: master.waits.core.in_sync(3) == 1)
     idle.report(3)
-    await until(lambda: master.waits.core.replicated == 3)
+    await until(lambda: master.waits.core.replicated(3) == 3)
     late = await house.peer(master.address)
     late.report(3)
     await idle.closed()

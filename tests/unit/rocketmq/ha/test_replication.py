@@ -13,7 +13,7 @@ from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.wire.values import PutStatus
 
 if TYPE_CHECKING:
-    from unit.rocketmq.ha.conftest import House
+    from unit.rocketmq.ha.conftest import House, Master
 
 
 @pytest.mark.rule("H2", "H8")
@@ -47,6 +47,50 @@ async def test_h9_sync_means_synced_when_the_slave_says_so(house: House) -> None
     assert master.settles == []
     slave._flush()
     await until(lambda: master.settles == [Settle(ticket, PutStatus.PUT_OK)])
+
+
+async def waiting_behind_a_slave(house: House) -> Master:
+    """A master, one of whose sends, up to 4050, waits for a slave that left; its newest file begins behind that."""
+    master = await house.master(MemoryLog(b"x" * 4000, file_bytes=4096), slave_timeout_ms=5000)
+    former = house.slave(master.address, MemoryLog(bytes(master.log.data)), slave_id="b:1")
+    await until(lambda: master.waits.core.in_sync(4000) == 1)
+    former.link.follow(None)
+    master.waits.appended(master.put(b"y" * 50), flush=False, replicas=True)
+    await until(lambda: master.port.status() == [])
+    master.put(b"z" * 100)
+    return master
+
+
+@pytest.mark.rule("H9")
+async def test_h9_a_slave_that_begins_behind_a_send_is_no_copy_of_it(house: House) -> None:
+    """Its first acks are beyond the send, and those after it came again."""
+    master = await waiting_behind_a_slave(house)
+    slave = house.slave(master.address, MemoryLog(file_bytes=4096), slave_id="b:2")
+    await until(lambda: master.waits.core.replicated(4150) == 4150)
+    slave.link.follow(None)
+    await until(lambda: master.port.status() == [])
+    slave.link.follow(master.address)
+    await until(lambda: master.waits.core.replicated(4150) == 4150)
+    assert master.settles == []
+    await until(lambda: master.settles == [Settle(1, PutStatus.FLUSH_SLAVE_TIMEOUT)])
+
+
+@pytest.mark.rule("H9")
+async def test_h9_an_original_slave_that_begins_behind_a_send_is_no_copy_of_it(house: House) -> None:
+    """It says where its log begins only by being empty."""
+    master = await waiting_behind_a_slave(house)
+    for end in (0, 4150):
+        original = await house.peer(master.address)
+        original.report(end)
+        if not end:
+            assert await original.frame() == (4096, b"z" * 54)
+        await original.frame()
+        original.report(4150)
+        await until(lambda: master.waits.core.replicated(4150) == 4150)
+        assert master.settles == []
+        original.writer.close()
+        await until(lambda: master.port.status() == [])
+    await until(lambda: master.settles == [Settle(1, PutStatus.FLUSH_SLAVE_TIMEOUT)])
 
 
 async def test_a_slave_that_was_away_goes_on_where_it_was(house: House) -> None:
@@ -96,4 +140,4 @@ async def test_a_second_link_of_one_slave_replaces_the_first(house: House) -> No
     assert master.waits.core.in_sync(4) == 1
     house.slave(master.address, slave_id="b:2")
     await until(lambda: master.waits.core.in_sync(4) == 2)
-    await until(lambda: master.waits.core.replicated == 4)
+    await until(lambda: master.waits.core.replicated(4) == 4)
