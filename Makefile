@@ -56,12 +56,13 @@ fuzz: setup ## a minute of bytes that strangers might send, guided by the code t
 
 bench: setup ## all that has a goal, in half an hour: ours with either codec and the original in turn; JSON in out/, a table at the end
 	@mkdir -p out
-	-$(PY) bench/ledger.py --json out/ledger.json
-	-$(PY) bench/broker.py --json out/broker.json
-	-$(PY) bench/starts.py --json out/starts.json
+	-$(PY) bench/ledger.py --json out/ledger.json $(if $(KEEP),--docs docs/benchmarks.md)
+	-$(PY) bench/broker.py --json out/broker.json $(if $(KEEP),--docs docs/benchmarks.md)
+	-$(PY) bench/starts.py --json out/starts.json $(if $(KEEP),--docs docs/benchmarks.md)
 	-$(PY) bench/spark.py --quick --json out/spark.json
 	-TALLY_CODEC=python $(PY) bench/spark.py --quick --json out/spark-python.json
-	$(PY) bench/summary.py $(if $(KEEP),--keep)
+	$(PY) bench/summary.py $(if $(KEEP),--keep --docs docs/benchmarks.md)
+	$(if $(KEEP),$(PY) bench/plots.py)
 
 bench-others: setup ## what has no goal beside an original: half an hour
 	@mkdir -p out

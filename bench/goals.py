@@ -6,7 +6,13 @@ the figure itself. CPU is per operation.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent / "tests")
+)  # the sides run the peers of the interop tests
 
 import broker_plan
 import broker_sides

@@ -10,6 +10,7 @@ import asyncio
 import shutil
 import time
 import uuid
+from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
@@ -42,7 +43,7 @@ async def listening(peer: Peer, port: int) -> None:
             await asyncio.sleep(0.05)
 
 
-class Servers:
+class Servers(ABC):
     """Three processes that are one service; ``address`` is what a client is told."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,12 +55,13 @@ class Servers:
         return [node.pid for node in self.nodes]
 
     @staticmethod
+    @abstractmethod
     def missing() -> str | None:
-        """How to get it; None where it is there."""
-        raise NotImplementedError
+        """Returns how to get it; None where it is there."""
 
+    @abstractmethod
     async def start(self) -> None:
-        raise NotImplementedError
+        """Start all three, and wait until they listen. Raises RuntimeError."""
 
     def stop(self) -> None:
         for node in self.nodes:

@@ -1,6 +1,6 @@
 """What a run came to: each goal beside its figures, and what got worse than in the run that is kept.
 
-    python bench/summary.py [--out FOLDER] [--kept FILE] [--keep]
+    python bench/summary.py [--out FOLDER] [--kept FILE] [--keep] [--docs FILE]
 
 Reads the reports that the benchmarks left as JSON. It reports, and fails for nothing: what is missing is said.
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import figures
 from figures import Figures
 from goals import GOALS, ORIGINALS, Goal
-from report import OURS, PYTHON, grid
+from report import OURS, PYTHON, grid, replace_table
 
 ROOT = Path(__file__).resolve().parent
 KEPT = ROOT / "baseline" / "figures.json"
@@ -73,6 +74,12 @@ def table(run: Figures) -> str:
     return grid(TITLES, rows) + note
 
 
+def _about(run: Figures) -> str:
+    day, machine = datetime.now(UTC).strftime("%Y-%m-%d"), run.machine
+    about = ", ".join(f"{what} {machine[what]}" for what in ("cpu", "cores", "python", "codec") if what in machine)
+    return f"`make bench KEEP=1`, {day}: {about}."
+
+
 def _original(goal: Goal, run: Figures) -> float | None:
     return run.get(goal.bench, goal.load, ORIGINALS[goal.bench], goal.figure)
 
@@ -125,9 +132,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("out"), help="where the reports are (out)")
     parser.add_argument("--kept", type=Path, default=KEPT, help="the run to compare with")
     parser.add_argument("--keep", action="store_true", help="keep this run: it is what later ones are compared with")
+    parser.add_argument("--docs", type=Path, metavar="FILE", help="replace the table in this Markdown file")
     arguments = parser.parse_args()
+    docs: Path | None = arguments.docs
     run = figures.of_folder(arguments.out)
-    print(table(run))
+    goals = table(run)
+    if docs:
+        docs.write_text(replace_table(docs.read_text(), f"{_about(run)}\n\n{goals}", "goals"))
+    print(goals)
     print()
     if arguments.kept.exists():
         print(comparison(run, figures.read(arguments.kept)))

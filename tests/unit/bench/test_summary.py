@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -124,3 +126,28 @@ def test_a_run_is_kept_compared_with_and_never_fails(
     assert "Nothing got more than 10 % worse" in run(10.5)
     text = run(20, cpu="Slow")
     assert "Another machine: cpu is Slow, and was Chip." in text and f"| ledger | add | {OURS} | total_us |" in text
+
+
+def test_the_table_of_goals_goes_into_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = tmp_path / "page.md"
+    docs.write_text("before\n<!-- goals: begin -->\nold\n<!-- goals: end -->\nafter\n")
+    (tmp_path / "ledger.json").write_text(json.dumps(a_report(a_round(OURS))))
+    monkeypatch.setattr(sys, "argv", ["x", "--out", str(tmp_path), "--kept", str(tmp_path / "no"), "--docs", str(docs)])
+    assert summary.main() == 0
+    text = docs.read_text()
+    assert "cpu Chip, cores 2, python 3.11, codec compiled" in text and "old" not in text
+    assert text.startswith("before\n") and text.endswith("<!-- goals: end -->\nafter\n")
+    assert summary.table(figures.of_folder(tmp_path)) in text
+
+
+@pytest.mark.parametrize(
+    "script", ["summary", "plots", "ledger", "broker", "starts", "spark", "peers", "growth", "sinks", "triggers"]
+)
+def test_each_script_starts_by_itself(script: str) -> None:
+    """As make runs it: the tests' own path is not there."""
+    file = Path(summary.__file__).with_name(f"{script}.py")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, file, "--help"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
