@@ -115,7 +115,7 @@ def columns_of_adds_v3(data: bytes) -> None:
         assert (request.header.request_id, request.header.priority) == (request_id, 0)
         assert (request.ledger, request.entry, request.master_key) == (run.ledgers[at], run.entries[at], run.keys[at])
         assert request.body == taken.stored[low + 28 : high]
-        assert not request.recovery and not request.deferred_sync
+        assert not request.recovery and request.deferred_sync == taken.deferred
         position = end
     assert position == stop <= len(data)
 

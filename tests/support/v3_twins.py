@@ -27,12 +27,12 @@ def _number(random: Random, number: int) -> bytes:
     return encode_varint(number + random.choice((1, -1))) if odd < 0.02 else encoded
 
 
-def _add(random: Random, txn: int, ledger: int, entry: int, key: bytes, size: int) -> bytes:
+def _add(random: Random, txn: int, ledger: int, entry: int, key: bytes, size: int, flags: bytes) -> bytes:
     body = struct.pack(">qq", ledger, entry) + random.randbytes(size)
     message = b"\x08%b\x10%b\x1a%c%b" % (_number(random, ledger), _number(random, entry), len(key), key)
-    message += b"\x22" + _number(random, len(body)) + body
+    message += b"\x22" + _number(random, len(body)) + body + flags
     if random.random() < 0.02:
-        message += random.choice((b"\x28\x01", b"\xa0\x06\x01"))
+        message += random.choice((b"\x28\x01", b"\x28\x00", b"\xa0\x06\x01"))
     header = b"\x08\x03\x10%c\x18%b" % (2 if random.random() < 0.98 else 1, _number(random, txn))
     if random.random() < 0.01:
         header += b"\x20\x01"
@@ -43,12 +43,12 @@ def _add(random: Random, txn: int, ledger: int, entry: int, key: bytes, size: in
 def _scan_v3_adds(random: Random) -> None:
     ledger, txn, entry = _id(random), random.randrange(1 << 40), random.randrange(1 << 40)
     key, size, uneven = random.randbytes(20), random.choice((16, 16, 40, 120, 300)), random.random() < 0.3
-    parts = []
+    parts, flags = [], random.choice((b"", b"\x28\x01"))
     for number in range(random.choice((0, 1, 3, 9, 20, 80))):
         if uneven and random.random() < 0.3:
             ledger, entry, size = _id(random), _id(random) >> 1, random.choice((0, 15, 16, 17, 100, 17_000))
             key = random.randbytes(random.choice((20, 20, 20, 19)))
-        parts.append(_add(random, txn + number, ledger, entry + number, key, size))
+        parts.append(_add(random, txn + number, ledger, entry + number, key, size, flags))
     stream, before = bytearray(b"".join(parts)), random.randbytes(random.choice((0, 0, 7)))
     if stream and random.random() < 0.2:
         stream[random.randrange(len(stream))] ^= 1 << random.randrange(8)

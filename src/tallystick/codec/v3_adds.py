@@ -58,16 +58,19 @@ _PLAIN_ADD = re.compile(
     + rb"\x1a\x14(.{20})\x22" + LENGTH + rb"(.{16})",
     re.DOTALL,
 )  # fmt: skip
+_DEFERRED = b"\x28\x01"  # the write flags of a deferred add
 _GOOD_RESPONSE = heads_pattern(_ADD, b"\x10\x00\xaa\x06", b"\x08\x00\x10", b"\x18")
 
 
 @dataclass(slots=True)
 class V3AddRun:
-    """Plain ADDs: their request ids, and as stored frames, one after another in ``stored``, by the columns ``run``."""
+    """Plain ADDs: their request ids, and as stored frames, one after another in ``stored``, by the columns ``run``.
+    Either all of them are ``deferred`` or none is."""
 
     txn_ids: list[int] = field(default_factory=list)
     run: AddRun = field(default_factory=lambda: AddRun(bounds=[0]))
     stored: bytes = b""
+    deferred: bool = False
 
 
 @with_twin
@@ -75,7 +78,8 @@ def scan_v3_adds(buffer: Buffer, start: int, end: int, max_body: int) -> tuple[V
     """The plain ADDs from ``start``; stops at the first frame that is another request, unusual, too long, or not whole.
 
     Returns the run and where it stopped in ``buffer``. Plain is an ADD of the form above without what is in brackets,
-    with a key of 20 bytes, an entry of 32 at least, and ids that are those of the entry. No id is negative.
+    but for the write flags of a deferred add, with a key of 20 bytes, an entry of 32 at least, and ids that are those
+    of the entry. No id is negative. A run ends where deferred adds begin or end.
     """
     adds, stored = V3AddRun(), list[bytes]()
     position, before = start, -1
@@ -87,56 +91,62 @@ def scan_v3_adds(buffer: Buffer, start: int, end: int, max_body: int) -> tuple[V
     return adds, position
 
 
-# An ADD's head, its request id, ledger, entry and key, where its body begins, and where the frame ends.
-_Add = tuple[re.Match[bytes], int, int, int, bytes, int, int]
+# An ADD's head, its request id, ledger, entry and key, where its body begins and ends, and where the frame ends.
+_Add = tuple[re.Match[bytes], int, int, int, bytes, int, int, int]
 _TXN, _ENTRY = 3, 6  # groups of the head
 
 
-def _one_add(buffer: Buffer, start: int, end: int, max_body: int) -> _Add | None:
-    """Return the plain ADD at ``start``, None if there is none."""
+def _one_add(buffer: Buffer, start: int, end: int, max_body: int, adds: V3AddRun) -> _Add | None:
+    """Return the plain ADD at ``start`` that may be the next of ``adds``, None if there is none."""
     match = _PLAIN_ADD.match(buffer, start, end)
     if match is None:
         return None
     length, header_length, txn, size, encoded_ledger, encoded_entry, key, body_size, ids = match.groups()
     stop, body = start + LENGTH_BYTES + int.from_bytes(length, "big"), match.start(9)
     ledger, entry = decode_short_varint(encoded_ledger), decode_varint(encoded_entry)
+    deferred = body_size != encode_short_varint(stop - body)
+    body_stop = stop - len(_DEFERRED) if deferred else stop
     if (
         stop > end
         or stop - start - LENGTH_BYTES > max_body
         or header_length[0] != HEADER_BYTES + len(txn)
         or size != encode_short_varint(stop - match.end(4))
-        or body_size != encode_short_varint(stop - body)
-        or stop - body < _MIN_BODY
+        or body_stop - body < _MIN_BODY
+        or (deferred and (body_size != encode_short_varint(body_stop - body) or buffer[body_stop:stop] != _DEFERRED))
+        or (adds.txn_ids and deferred != adds.deferred)
         or ids != _IDS.pack(ledger, entry)
     ):
         return None
-    return match, decode_varint(txn), ledger, entry, key, body, stop
+    adds.deferred = deferred
+    return match, decode_varint(txn), ledger, entry, key, body, body_stop, stop
 
 
 def _even_adds(buffer: Buffer, start: int, end: int, max_body: int, adds: V3AddRun, stored: list[bytes]) -> int:
     """Take rows that differ in nothing but request id, entry and content; returns where it stopped."""
-    add = _one_add(buffer, start, end, max_body)
+    add = _one_add(buffer, start, end, max_body, adds)
     if add is None:
         return start
-    match, _, ledger, _, key, body, first_stop = add
+    match, _, ledger, _, key, body, body_stop, first_stop = add
     row, position = first_stop - start, start
     head = body - start + 8  # of a row: up to the body's ledger
-    stored_head = _STORED_HEAD.pack(4 + _KEY_BYTES + first_stop - body, PLAIN_ADD, key) + ledger.to_bytes(8, "big")
+    sizes = (head, body_stop - start - head, *((len(_DEFERRED),) if adds.deferred else ()))
+    stored_head = _STORED_HEAD.pack(4 + _KEY_BYTES + body_stop - body, PLAIN_ADD, key) + ledger.to_bytes(8, "big")
+    stored_row = len(stored_head) + sizes[1]
     spans = [(match.start(group) - start, match.end(group) - start) for group in (_TXN, _ENTRY)]
     for stop in tries(buffer, row, start, end):
-        heads, tails = cut_rows(memoryview(buffer)[position:stop], (head, row - head))
+        heads, tails, *flags = cut_rows(memoryview(buffer)[position:stop], sizes)
         columns = take_columns(bytearray(b"".join(heads)), head, spans)
-        if columns is None:
+        if columns is None or any(each.count(_DEFERRED) != len(tails) for each in flags):
             break
         frames = stored_head.join((b"", *tails))
-        if not _have_ids(frames, len(stored_head) + row - head, columns[1]):
+        if not _have_ids(frames, stored_row, columns[1]):
             break
         entries, run = columns[1].to_list(), adds.run
         adds.txn_ids += columns[0].to_list()
         run.keys += [key] * len(entries)
         run.ledgers += [ledger] * len(entries)
         run.entries += entries
-        bounds, stored_row = run.bounds, len(stored_head) + row - head
+        bounds = run.bounds
         bounds += range(bounds[-1] + stored_row, bounds[-1] + stored_row * len(entries) + 1, stored_row)
         stored.append(frames)
         position = stop
@@ -153,18 +163,18 @@ def _adds_one_by_one(buffer: Buffer, start: int, end: int, max_body: int, adds: 
     """Take some plain ADDs of any sizes; returns where it stopped."""
     run, position, parts = adds.run, start, list[Buffer]()
     for _ in range(ONE_BY_ONE):
-        add = _one_add(buffer, position, end, max_body)
+        add = _one_add(buffer, position, end, max_body, adds)
         if add is None:
             break
-        _, txn, ledger, entry, key, body, position = add
-        size = position - body
+        _, txn, ledger, entry, key, body, body_stop, position = add
+        size = body_stop - body
         adds.txn_ids.append(txn)
         run.keys.append(key)
         run.ledgers.append(ledger)
         run.entries.append(entry)
         run.bounds.append(run.bounds[-1] + ADD_PREFIX + size)
         parts.append(_STORED_HEAD.pack(4 + _KEY_BYTES + size, PLAIN_ADD, key))
-        parts.append(buffer[body:position])
+        parts.append(buffer[body:body_stop])
     if parts:
         stored.append(b"".join(parts))
     return position

@@ -49,7 +49,7 @@ def reference(buffer: bytes, start: int, end: int) -> tuple[list[v3.AddRequest],
             or not isinstance(request, v3.AddRequest)
             or request.header != v3.Header(request.header.request_id)
             or request.recovery
-            or request.deferred_sync
+            or (adds and request.deferred_sync != adds[0].deferred_sync)
             or len(request.master_key) != 20
             or len(request.body) < 32
             or request.body[:16] != body(request.ledger, request.entry)[:16]
@@ -63,6 +63,7 @@ def reference(buffer: bytes, start: int, end: int) -> tuple[list[v3.AddRequest],
 def check(adds: V3AddRun, expected: list[v3.AddRequest]) -> None:
     """Compare what was taken with the requests that it begins."""
     taken, run = expected[: len(adds.txn_ids)], adds.run
+    assert all(request.deferred_sync == adds.deferred for request in taken)
     assert adds.txn_ids == [request.header.request_id for request in taken]
     assert run.ledgers == [request.ledger for request in taken]
     assert run.entries == [request.entry for request in taken]
@@ -73,17 +74,23 @@ def check(adds: V3AddRun, expected: list[v3.AddRequest]) -> None:
     assert (run.bounds[0], run.bounds[-1]) == (0, len(adds.stored))
 
 
-RUNS = st.tuples(ids, ledgers, ids, st.integers(1, 20), st.integers(32, 200), st.sampled_from([KEY, OTHER_KEY]))
+RUNS = st.tuples(
+    ids, ledgers, ids, st.integers(1, 20), st.integers(32, 200), st.sampled_from([KEY, OTHER_KEY]), st.booleans()
+)
 
 
 @given(st.lists(RUNS, max_size=4), st.binary(max_size=10), st.integers(0, 3), st.booleans(), st.data())
 def test_plain_adds_are_taken_up_to_the_last_whole_one(
-    runs: list[tuple[int, int, int, int, int, bytes]], before: bytes, step: int, is_array: bool, data: st.DataObject
+    runs: list[tuple[int, int, int, int, int, bytes, bool]],
+    before: bytes,
+    step: int,
+    is_array: bool,
+    data: st.DataObject,
 ) -> None:
     last = (1 << 63) - 1
     frames = [
-        add(min(txn + step * at, last), ledger, min(entry + at, last), size, key)
-        for txn, ledger, entry, count, size, key in runs
+        add(min(txn + step * at, last), ledger, min(entry + at, last), size, key, deferred_sync=deferred)
+        for txn, ledger, entry, count, size, key, deferred in runs
         for at in range(count)
     ]
     stream = before + b"".join(frames)
@@ -97,7 +104,7 @@ def test_plain_adds_are_taken_up_to_the_last_whole_one(
 OTHERS = [
     add(1, 2, 3, priority=100),
     add(1, 2, 3, recovery=True),
-    add(1, 2, 3, deferred_sync=True),
+    add(1, 2, 3, recovery=True, deferred_sync=True),
     add(1, 2, 3, version=2),
     add(1, 2, 3, key=KEY[:19]),
     add(1, 2, 3, key=KEY + b"x"),
@@ -115,6 +122,7 @@ OTHERS = [
     b"\xff" * 200,
     framed(add(1, 2, 3)[4:] + b"\xf8\x3f\x01"),  # a field that nobody knows
     framed(add(1, 2, 3)[4:] + add(1, 2, 3)[4:]),  # everything twice
+    framed(add(1, 2, 3)[4:] + b"\x28\x01"),  # behind the ADD
 ]
 
 
@@ -128,12 +136,23 @@ def test_any_other_frame_ends_the_run(other: bytes, before: int) -> None:
     assert stop == len(b"".join(frames))
 
 
-@given(st.integers(0, 30), st.data())
+@pytest.mark.parametrize("deferred", [False, True])
+@pytest.mark.parametrize("before", [1, 7, 8, 9, 70, 300])
+def test_a_run_ends_where_deferred_adds_begin_or_end(deferred: bool, before: int) -> None:
+    frames = [add(1000 + at, 7, 500 + at, 60, deferred_sync=deferred ^ (at >= before)) for at in range(before + 20)]
+    stream = b"".join(frames)
+    adds, stop = scan_v3_adds(stream, 0, len(stream), LIMIT)
+    assert (len(adds.txn_ids), adds.deferred, stop) == (before, deferred, len(b"".join(frames[:before])))
+    adds, stop = scan_v3_adds(stream, stop, len(stream), LIMIT)
+    assert (len(adds.txn_ids), adds.deferred, stop) == (20, not deferred, len(stream))
+
+
+@given(st.integers(0, 30), st.booleans(), st.data())
 @settings(max_examples=200)
 def test_a_frame_that_was_changed_anywhere_is_taken_as_protobuf_takes_it_or_not_at_all(
-    place: int, data: st.DataObject
+    place: int, deferred: bool, data: st.DataObject
 ) -> None:
-    frames = [add(20_000 + at, 7, 500 + at, 60) for at in range(31)]
+    frames = [add(20_000 + at, 7, 500 + at, 60, deferred_sync=deferred) for at in range(31)]
     frames[place] = data.draw(mangled(frames[place]))
     stream = b"".join(frames)
     adds, stop = scan_v3_adds(stream, 0, len(stream), LIMIT)
@@ -142,12 +161,13 @@ def test_a_frame_that_was_changed_anywhere_is_taken_as_protobuf_takes_it_or_not_
     assert place <= len(adds.txn_ids) <= len(expected) and stop <= expected_stop
 
 
+@pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("count", [1, 9])
-def test_each_byte_of_a_head_counts(count: int) -> None:
+def test_each_byte_of_a_head_counts(count: int, deferred: bool) -> None:
     """Alone and in a row: whatever is taken is what protobuf takes."""
-    frames = [add(20_000 + at, 7, 500 + at, 60) for at in range(count)]
+    frames = [add(20_000 + at, 7, 500 + at, 60, deferred_sync=deferred) for at in range(count)]
     before, after = b"".join(frames[: count // 2]), b"".join(frames[count // 2 + 1 :])
-    for frame in with_each_byte_changed(frames[count // 2], len(frames[0]) - 40):
+    for frame in with_each_byte_changed(frames[count // 2], len(frames[0]) if deferred else len(frames[0]) - 40):
         stream = before + frame + after
         adds, _ = scan_v3_adds(stream, 0, len(stream), LIMIT)
         check(adds, reference(stream, 0, len(stream))[0])

@@ -161,18 +161,21 @@ class WireV3:
             codes = zip(run.ledgers, run_response.codes, strict=True)
             self._written.add(run.ledgers if run_response.is_ok else [one for one, code in codes if code == Code.OK])
         if run_response.is_ok:
-            result.add_response(ack_v3_adds(adds.txn_ids, run.ledgers, run.entries), run_response.commit)
+            acks = ack_v3_adds(adds.txn_ids, run.ledgers, run.entries)
+            result.add_response(acks, run_response.commit, deferred=adds.deferred)
             return
         waiting_places, bounds = set(run_response.waiting_places), run.bounds
         for at, (txn_id, code) in enumerate(zip(adds.txn_ids, run_response.codes, strict=True)):
             ledger, entry = run.ledgers[at], run.entries[at]
             if at in waiting_places:
                 body = adds.stored[bounds[at] + ADD_PREFIX : bounds[at + 1]]
-                request = v3.AddRequest(v3.Header(txn_id), ledger, entry, run.keys[at], body)
+                header, deferred = v3.Header(txn_id), adds.deferred
+                request = v3.AddRequest(header, ledger, entry, run.keys[at], body, deferred_sync=deferred)
                 result.wait(ledger, v3.encode_request(request))
             else:
                 response = responses.AddResponse(txn_id, code, ledger, entry)
-                result.add_response(encode_response(response), run_response.commit if code == Code.OK else NOW)
+                commit = run_response.commit if code == Code.OK else NOW
+                result.add_response(encode_response(response), commit, deferred=adds.deferred)
 
     def _read_run(self, data: bytes, start: int, end: int, result: ServeResult, has_time: Callable[[], bool]) -> bool:
         """Serve plain reads of consecutive entries: those that lie together leave the storage together."""

@@ -22,7 +22,9 @@ typedef struct {
     uint64_t txn;
     const uint8_t *key;
     const uint8_t *body;
+    const uint8_t *body_stop;
     const uint8_t *stop;
+    bool deferred;
 } Add;
 
 static bool skip(Cursor *cursor, const char *literal, Py_ssize_t count) {
@@ -53,14 +55,31 @@ static uint8_t *put_number(uint8_t *to, uint64_t number) {
     return to;
 }
 
-/* Whether what follows is the length of the rest, up to stop, in the shortest form. */
-static bool skip_rest_size(Cursor *cursor, const uint8_t *stop) {
+/* Whether what follows is a length of no more than the rest, up to stop, in the shortest form. */
+static bool read_size(Cursor *cursor, const uint8_t *stop, uint64_t *size) {
     const uint8_t *start = cursor->at;
-    uint64_t size;
     uint8_t shortest[10];
-    if (!read_number(cursor, SIZE_BYTES, &size) || stop < cursor->at || size != (uint64_t)(stop - cursor->at))
+    if (!read_number(cursor, SIZE_BYTES, size) || stop < cursor->at || *size > (uint64_t)(stop - cursor->at))
         return false;
-    return put_number(shortest, size) - shortest == cursor->at - start;
+    return put_number(shortest, *size) - shortest == cursor->at - start;
+}
+
+/* Whether what follows is the length of all the rest, up to stop. */
+static bool skip_rest_size(Cursor *cursor, const uint8_t *stop) {
+    uint64_t size;
+    return read_size(cursor, stop, &size) && size == (uint64_t)(stop - cursor->at);
+}
+
+/* Whether what follows is a body behind its length, and nothing up to the end of the ADD but what makes it deferred. */
+static bool read_body(Cursor *cursor, Add *add) {
+    uint64_t size;
+    if (!read_size(cursor, add->stop, &size) || size < MIN_BODY)
+        return false;
+    add->body = cursor->at;
+    Cursor rest = {add->body + size, add->stop};
+    add->body_stop = rest.at;
+    add->deferred = rest.at < rest.end;
+    return !add->deferred || (SKIP(&rest, "\x28\x01") && rest.at == rest.end);
 }
 
 /* Returns false if there is no plain ADD, or not a whole one. */
@@ -82,9 +101,8 @@ static bool read_add(const uint8_t *start, const uint8_t *end, int64_t max_body,
         return false;
     add->key = cursor.at;
     cursor.at += KEY_BYTES;
-    if (!SKIP(&cursor, "\x22") || !skip_rest_size(&cursor, add->stop) || add->stop - cursor.at < MIN_BODY)
+    if (!SKIP(&cursor, "\x22") || !read_body(&cursor, add))
         return false;
-    add->body = cursor.at;
     return read_u64(add->body) == ledger && read_u64(add->body + 8) == entry;
 }
 
@@ -99,7 +117,7 @@ static PyObject *stored_frames(const uint8_t *frame, const uint8_t *end, Py_ssiz
             Py_CLEAR(stored);
             break;
         }
-        size_t size = (size_t)(add.stop - add.body);
+        size_t size = (size_t)(add.body_stop - add.body);
         write_u32(to, (uint32_t)(STORED_HEAD_BYTES - LENGTH_BYTES + size));
         write_u32(to + 4, PLAIN_ADD);
         memcpy(to + 8, add.key, KEY_BYTES);
@@ -120,10 +138,14 @@ PyObject *scan_v3_adds(ARGUMENTS) {
         return NULL;
     const uint8_t *end = region.bytes + region.end, *first = region.bytes + region.start, *frame = first;
     Py_ssize_t count = 0, bytes = 0;
+    bool deferred = false;
     Add add;
     for (; region.start < region.end && read_add(frame, end, max_body, &add); count++) {
+        if (count && add.deferred != deferred)
+            break;
+        deferred = add.deferred;
         frame = add.stop; /* its stored frame is as long as its body and a head, which is shorter than what was read */
-        bytes += STORED_HEAD_BYTES + (add.stop - add.body);
+        bytes += STORED_HEAD_BYTES + (add.body_stop - add.body);
     }
     PyObject *txn_ids = PyList_New(count), *run = NULL;
     PyObject *stored = txn_ids == NULL ? NULL : stored_frames(first, end, count, bytes, txn_ids);
@@ -131,7 +153,8 @@ PyObject *scan_v3_adds(ARGUMENTS) {
     if (stored != NULL)
         run = add_run(module, (const uint8_t *)PyBytes_AsString(stored), 0, count);
     if (run != NULL)
-        adds = PyObject_CallFunctionObjArgs(type, txn_ids, PyTuple_GetItem(run, 0), stored, NULL);
+        adds = PyObject_CallFunctionObjArgs(type, txn_ids, PyTuple_GetItem(run, 0), stored,
+                                            deferred ? Py_True : Py_False, NULL);
     Py_XDECREF(txn_ids);
     Py_XDECREF(stored);
     Py_XDECREF(run);
