@@ -24,5 +24,10 @@ def test_what_a_start_answers_by_the_newest_copy_of_the_state_is_in_all_copies()
     assert storage_folders.run(128).violation is None
 
 
+def test_a_journal_of_before_a_rejoin_is_refused_however_long_it_is() -> None:
+    """The judge believed it by its position alone: that of the new journal had begun anew, and was less."""
+    assert storage_folders.run(771000431).violation is None
+
+
 def test_a_seed_gives_the_same_run() -> None:
     assert [storage_folders.run(seed) for seed in range(20)] == [storage_folders.run(seed) for seed in range(20)]

@@ -37,8 +37,8 @@ class FoldersLife(StorageLife):
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.limbo: set[int] = set()
         self._lost: tuple[str, ...] = ()
-        self._old: dict[str, dict[str, Node]] = {}  # journals as they once were
-        self._said: tuple[int, ...] = (0, 0)  # positions, as the metadata has them
+        self._old: dict[str, tuple[int, dict[str, Node]]] = {}  # journals as they once were, after how many rejoins
+        self._rejoins = 0
         self._losses = 0
         self._sent: dict[tuple[int, int], set[bytes]] = {}  # all versions of each entry
         super().__init__(seed, keep_trace=keep_trace)
@@ -138,15 +138,15 @@ class FoldersLife(StorageLife):
     def keep_old(self) -> None:
         """Copy a journal's disk, as an operator may."""
         path = self.random.choice(JOURNALS)
-        self._old[path] = self.disk.content(path)
-        self._said = self._durable_positions()
+        self._old[path] = self._rejoins, self.disk.content(path)
 
     def old_journal(self) -> None:
-        """A journal comes back as it once was: refused by the state, or by the positions that the metadata has."""
+        """A journal comes back as it once was: refused by the state, or by what the metadata has: how often the bookie
+        was started, which a rejoin counts, and the positions. Those of a journal that came back empty begin anew."""
         if not self._old or self.disk.broken or self.storage.folders.failed or self._losses >= 2:
             return
-        path, content = self.random.choice(list(self._old.items()))
-        said = self._durable_positions()
+        path, (rejoins, content) = self.random.choice(list(self._old.items()))
+        reported = self.storage.positions
         self._note_lost(path)
         self._power_off()
         if self.disk.content(path) == content:
@@ -160,14 +160,12 @@ class FoldersLife(StorageLife):
         except StorageError:
             positions = None
         self.disk.kill()
-        if positions is None or any(mine < theirs for mine, theirs in zip(positions, said, strict=True)):
+        lags = positions is None or any(mine < theirs for mine, theirs in zip(positions, reported, strict=True))
+        if lags or rejoins < self._rejoins:
             self.disk.replace(path, {})
             self._rejoin(path)
         else:  # it has all that was promised
             self._again()
-
-    def _durable_positions(self) -> tuple[int, ...]:
-        return self.storage.positions
 
     def _note_lost(self, path: str) -> None:
         # Of these memory is ahead of the disk.
@@ -200,6 +198,7 @@ class FoldersLife(StorageLife):
             if path in JOURNALS:
                 raise Violation(f"started: without {path}")
         self.disk.kill()
+        self._rejoins += 1
         self._lost = (path,)
         self.storage = self._reopen()
         self._lost = ()
