@@ -80,9 +80,16 @@ LIMBO_MUTANTS = (
     _planted(
         "a full disk makes older ones believed (Q15)",
         BOOKIE + "progress.py",
-        "            if self._start < self._known.start:  # it would let older disks in\n                raise\n",
-        "",
+        "if rejoins or self._start < self._known.start:",
+        "if rejoins:",
         _TESTS + "test_progress.py",
+    ),
+    _planted(
+        "a rejoin on a full disk is not counted (Q15)",
+        BOOKIE + "own_disk.py",
+        "rejoins=self._rejoin is not None",
+        "rejoins=False",
+        _TESTS + "test_rejoin.py",
     ),
     _planted(
         "what a folder loses while its ledger is filled is believed to be here (Q15)",

@@ -130,7 +130,7 @@ class OwnDisk:
                 "bookie rejoins", bookie=self._bookie, ledgers=count, fenced=fenced, reason=reason
             )
         await self._write_rebuilt(storage, checkpoint)
-        await self.progress.begin(storage.positions)
+        await self.progress.begin(storage.positions, rejoins=self._rejoin is not None)
 
     async def register(self, driver: MetadataDriver, info: BookieInfo, *, read_only: bool) -> BookieRegistration:
         """List the bookie, while its cookie is the one that was checked. Raises MetadataError, StorageError.

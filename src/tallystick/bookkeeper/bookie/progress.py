@@ -163,15 +163,16 @@ class ProgressRecord:
             write_atomic(self._disk, path, _encoded(start))
         self._start = start
 
-    async def begin(self, positions: tuple[int, ...]) -> None:
+    async def begin(self, positions: tuple[int, ...], *, rejoins: bool = False) -> None:
         """Count this start, on the disk first. Raises MetadataError, StorageError.
 
-        A full disk keeps its number: it is told from its copies by its journal alone, until a start finds room.
+        A full disk keeps its number: it is told from its copies by its journal alone, until a start finds room. Of one
+        that ``rejoins`` the journal says nothing: what it lost had the same number, and may be longer.
         """
         try:
             self._count(max(self._start, self._known.start) + 1)
         except DiskFull as error:
-            if self._start < self._known.start:  # it would let older disks in
+            if rejoins or self._start < self._known.start:  # it would let older disks in
                 raise
             self._events.emit("start not counted", bookie=self._bookie, reason=str(error))
         await self._write(Progress(self._start, positions))

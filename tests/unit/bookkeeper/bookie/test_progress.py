@@ -136,6 +136,25 @@ async def test_a_full_disk_starts_but_never_lowers_what_is_known(place: Place, m
     assert await place.known() == Progress(1, (7,))
 
 
+@pytest.mark.rule("Q15")
+async def test_q15_a_rejoin_is_counted_or_there_is_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk that was lost has the same number and a longer journal than what came in its place: if it is found, the
+    number alone tells that it lacks what was acknowledged since."""
+    await (await place.read()).begin((5,))
+    record = await place.read()
+
+    def full(*args: object) -> None:
+        raise DiskFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tallystick.bookkeeper.bookie.progress.write_atomic", full)
+        with pytest.raises(DiskFull):
+            await record.begin((0,), rejoins=True)
+    assert await place.known() == Progress(1, (5,))
+    await record.begin((0,), rejoins=True)
+    assert Progress(1, (6,)).is_behind(await place.known())
+
+
 async def test_of_two_processes_on_copies_of_a_disk_one_goes_on(place: Place) -> None:
     await (await place.read()).begin((5,))
     one, other = await place.read(), await place.read()

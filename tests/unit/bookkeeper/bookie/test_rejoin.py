@@ -20,7 +20,7 @@ from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.store import Update
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieInfo, DigestType, Fragment, LedgerMetadata
-from tallystick.errors import InvalidCookie, MetadataConflict, MetadataUnavailable, StorageError, UsageError
+from tallystick.errors import DiskFull, InvalidCookie, MetadataConflict, MetadataUnavailable, StorageError, UsageError
 from tallystick.runtime.disk import OsDisk
 
 pytestmark = pytest.mark.real_time
@@ -80,6 +80,34 @@ async def test_q15_an_older_copy_of_the_disk_is_refused(home: Home, cluster: Clu
 
 
 @pytest.mark.rule("Q15")
+async def test_q15_whose_start_cannot_be_counted_does_not_rejoin(
+    home: Home, cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, and an older one. The newest one is found later: it would pass for it, with the same number and
+    a longer journal, and deny what was acknowledged since."""
+    opened, *_ = await fill(home, cluster)
+    async with home.running() as bookie, talking(bookie) as peer:
+        full_disk = home.copied_as_killed("full")
+        assert await peer.code(adds(opened, [2, 3])) == Code.OK
+        lost_disk = home.copied_as_killed("lost")
+    shutil.rmtree(home.path)
+    shutil.copytree(full_disk, home.path)
+
+    def full(*args: object) -> None:
+        raise DiskFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tallystick.bookkeeper.bookie.progress.write_atomic", full)
+        with pytest.raises(DiskFull):
+            await (await rejoin(home)).stop()  # one that starts against expectation keeps no port
+    await (await rejoin(home)).stop()
+    shutil.rmtree(home.path)
+    shutil.copytree(lost_disk, home.path)
+    with pytest.raises(InvalidCookie, match="older than what the bookie acknowledged"):
+        await (await home.start()).stop()
+
+
+@pytest.mark.rule("Q15")
 async def test_q15_with_an_empty_disk_all_ledgers_that_name_the_bookie_are_in_limbo(
     home: Home, cluster: ClusterMetadata
 ) -> None:
@@ -119,7 +147,7 @@ async def test_q15_a_rejoin_that_is_cut_short_leaves_nothing_that_starts(
     opened, *_ = await fill(home, cluster)
     shutil.rmtree(home.path)
 
-    async def broken(self: Rejoin, *args: object) -> None:
+    async def broken(self: Rejoin, *args: object, **options: object) -> None:
         raise MetadataUnavailable("the connection broke")
 
     def fails(self: Rejoin) -> None:
@@ -313,7 +341,7 @@ async def test_a_new_bookie_with_the_id_of_an_older_one_is_younger_than_it(
     assert cookie is not None
     await cluster.delete_cookie("b0", cookie.version)
 
-    async def broken(self: object, *args: object) -> None:
+    async def broken(self: object, *args: object, **options: object) -> None:
         raise MetadataUnavailable("the connection broke")
 
     with monkeypatch.context() as patch:
