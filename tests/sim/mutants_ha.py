@@ -88,6 +88,27 @@ HA_MUTANTS = (
         UNIT + "test_acks.py",
     ),
     Mutant(
+        "who waits for the disk behind one whose time is up is not told (H9)",
+        HA + "acks.py",
+        "            settles += self._end(self._disk.passed(), PutStatus.PUT_OK)\n",
+        "",
+        UNIT + "test_acks.py",
+    ),
+    Mutant(
+        "slaves are waited for that begin behind it (H10)",
+        HA + "acks.py",
+        "self.available(end, first_end)",
+        "self.available(end)",
+        UNIT + "test_acks.py",
+    ),
+    Mutant(
+        "a slave is late for what is before its log",
+        HA + "acks.py",
+        "slave.late or (slave.first < first_end and slave.acked < self._last_end)",
+        "slave.late or slave.acked < self._last_end",
+        UNIT + "test_acks.py",
+    ),
+    Mutant(
         "where a slave of ours begins is not looked at (H9)",
         HA + "master.py",
         "return start.first or 0",
@@ -112,7 +133,7 @@ HA_MUTANTS = (
         "without a slave nobody waits for the disk (H10)",
         HA + "acks.py",
         "disk = flush and end > self._flushed",
-        "disk = flush and not lacking and end > self._flushed",
+        "disk = flush and not lacks_slaves and end > self._flushed",
         "sim ha", 150,
     ),
     Mutant(
@@ -126,7 +147,7 @@ HA_MUTANTS = (
     Mutant(
         "waits for slaves never end (H9)",
         HA + "acks.py",
-        "            settles += self._end(expired, PutStatus.FLUSH_SLAVE_TIMEOUT)\n",
+        "            settles += self._end([wait.ticket for wait in expired], PutStatus.FLUSH_SLAVE_TIMEOUT)\n",
         "",
         "sim ha", 150,
     ),

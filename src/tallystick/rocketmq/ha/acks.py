@@ -91,14 +91,15 @@ class _Gate:
             tickets.append(self._waits.popleft().ticket)
         return tickets
 
-    def expired(self, now: float) -> list[Ticket]:
-        """Remove the first waits whose deadlines have passed, up to one whose end is reached. Returns their tickets."""
-        tickets = []
+    def expired(self, now: float) -> list[_Wait]:
+        """Remove the first waits whose deadlines have passed, up to one whose end is reached. Returns them; the caller
+        removes those behind them that have ``passed``."""
+        waits = []
         while self._waits and self._waits[0].deadline <= now:
             if self._waits[0].end <= self._reached(self._waits[0].first_end):
                 break
-            tickets.append(self._waits.popleft().ticket)
-        return tickets
+            waits.append(self._waits.popleft())
+        return waits
 
     def leave(self) -> list[Ticket]:
         """Remove all waits. Returns their tickets."""
@@ -133,7 +134,8 @@ class AcksCore:
         self._last_ticket = ticket = self._last_ticket + 1
         self._last_end = max(self._last_end, end)
         slaves = replicas and end > self.replicated(first_end)
-        lacks_slaves = slaves and not self.available(end)  # "at once" (H10): no slave is waited for, the disk is
+        # "At once" (H10): no slave is waited for, the disk is. One whose log begins behind it will never have it.
+        lacks_slaves = slaves and not self.available(end, first_end)
         slaves = slaves and not lacks_slaves
         disk = flush and end > self._flushed
         if disk:
@@ -183,11 +185,18 @@ class AcksCore:
         settles: list[Settle] = []
         while expired := self._replicas.expired(now):
             if self._settings.out_of_sync_when_late:
-                for slave in self._slaves.values():
-                    slave.late = slave.late or slave.acked < self._last_end
-            settles += self._end(expired, PutStatus.FLUSH_SLAVE_TIMEOUT)
+                self._mark_late(max(wait.first_end for wait in expired))
+            settles += self._end([wait.ticket for wait in expired], PutStatus.FLUSH_SLAVE_TIMEOUT)
             settles += self._end(self._replicas.passed(), PutStatus.PUT_OK)
-        return [*settles, *self._end(self._disk.expired(now), PutStatus.FLUSH_DISK_TIMEOUT)]
+        while expired := self._disk.expired(now):
+            settles += self._end([wait.ticket for wait in expired], PutStatus.FLUSH_DISK_TIMEOUT)
+            settles += self._end(self._disk.passed(), PutStatus.PUT_OK)
+        return settles
+
+    def _mark_late(self, first_end: int) -> None:
+        """A wait for what ends at ``first_end`` timed out: its slaves are late, not those that begin behind it."""
+        for slave in self._slaves.values():
+            slave.late = slave.late or (slave.first < first_end and slave.acked < self._last_end)
 
     def wake_at(self) -> float | None:
         """Returns when ``tick`` is due, or None if nothing waits."""
@@ -202,16 +211,21 @@ class AcksCore:
 
     def in_sync(self, end: int) -> int:
         """Returns how many slaves are in sync: less than ``max_gap_bytes`` behind ``end``, and not late."""
-        gap = self._settings.max_gap_bytes
-        return sum(end - slave.position < gap and not slave.late for slave in self._slaves.values())
+        return sum(self._is_in_sync(slave, end) for slave in self._slaves.values())
+
+    def _is_in_sync(self, slave: _Slave, end: int) -> bool:
+        return end - slave.position < self._settings.max_gap_bytes and not slave.late
 
     def is_late(self, slave: str) -> bool:
         """Whether a connected slave is out of sync because a wait for it timed out."""
         return slave in self._slaves and self._slaves[slave].late
 
-    def available(self, end: int) -> bool:
-        """Whether enough slaves are in sync to wait for them (H10)."""
-        return self.in_sync(end) >= self._settings.slaves_needed
+    def available(self, end: int, first_end: int | None = None) -> bool:
+        """Whether enough slaves are in sync to wait for them (H10), of those that will have what ends at ``first_end``
+        (None: at ``end``)."""
+        needed_end = end if first_end is None else first_end
+        slaves = [slave for slave in self._slaves.values() if slave.first < needed_end]
+        return sum(self._is_in_sync(slave, end) for slave in slaves) >= self._settings.slaves_needed
 
     def _end(self, tickets: list[Ticket], status: PutStatus) -> list[Settle]:
         """Waits passed one gate. Returns those that are over: a wait at both gates is over with the second one."""

@@ -177,7 +177,7 @@ def test_h9_an_ack_says_nothing_of_what_is_before_the_slaves_log() -> None:
     assert acks.reported("b", 30, 1.0) == [], "the wait before it is not over"
     assert acks.tick(3.0) == [Settle(first, SLAVE), Settle(last, OK)]
     again = acks.appended(20, 3.0, flush=False, replicas=True)
-    assert again.settles != (Settle(again.ticket, OK),), "what ends where its log begins"
+    assert again.settles == (Settle(again.ticket, NO_SLAVE),), "what ends where its log begins will never be there"
     assert acks.replicated(21) == 30
 
 
@@ -188,6 +188,26 @@ def test_h9_the_sends_of_a_tick_are_replicated_when_the_first_of_them_is() -> No
     acks.connected("b", 0, 0.0, first=20)
     assert acks.reported("b", 30, 0.0) == []
     assert acks.reported("a", 30, 0.1) == [Settle(ticket, OK)]
+
+
+@pytest.mark.rule("H10")
+def test_h10_what_is_sent_again_keeps_nobody_waiting_for_slaves_that_begin_behind_it() -> None:
+    acks = core(0, needs=2)
+    acks.connected("b", 30, 0.0, first=20)
+    again = acks.appended(10, 0.0, flush=False, replicas=True)
+    assert again.settles == (Settle(again.ticket, NO_SLAVE),)
+    ticket = waits(acks, 40)
+    acks.reported("a", 40, 0.1)
+    assert acks.reported("b", 40, 0.1) == [Settle(ticket, OK)]
+
+
+def test_a_slave_is_late_for_nothing_that_is_before_its_log() -> None:
+    acks = AcksCore(dataclasses.replace(SETTINGS, out_of_sync_when_late=True))
+    acks.connected("a", 0, 0.0)
+    ticket = waits(acks, 10)
+    acks.connected("b", 0, 0.0, first=20)
+    assert acks.tick(3.0) == [Settle(ticket, SLAVE)]
+    assert (acks.is_late("a"), acks.is_late("b")) == (True, False)
 
 
 @pytest.mark.rule("H9")
@@ -211,6 +231,16 @@ def test_the_disk() -> None:
     assert settled.settles == (Settle(settled.ticket, OK),), "already synced"
     late = waits(acks, 11, 1.0, flush=True, replicas=False)
     assert acks.tick(6.0) == [Settle(late, DISK)]
+
+
+def test_who_waits_for_earlier_bytes_behind_one_whose_time_is_up_is_told_at_once() -> None:
+    """A send that is repeated waits for what was stored earlier: the disk has that, and hangs on what came later."""
+    acks = core()
+    first = waits(acks, 30, flush=True, replicas=False)
+    again = waits(acks, 20, 1.0, flush=True, replicas=False)
+    assert acks.flushed(20, 2.0) == []
+    assert acks.tick(5.0) == [Settle(first, DISK), Settle(again, OK)]
+    assert acks.wake_at() is None, "else the clock is woken for ever"
 
 
 @pytest.mark.parametrize(
