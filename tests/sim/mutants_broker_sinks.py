@@ -40,8 +40,8 @@ BROKER_SINK_MUTANTS = (
     _planted(
         "a repeated send does not wait for disk and slaves (B1)",
         CHECKS,
-        "                topic, newest.end, self",
-        "                topic, 0, self",
+        "RepeatedSend(topic, first_end, newest.end,",
+        "RepeatedSend(topic, first_end, 0,",
     ),
     _planted(
         "the next batch is taken for stored as far as the last one (B11)",

@@ -31,9 +31,16 @@ BROKER_MUTANTS = (
         "flush=self._sync_flush, replicas=False",
     ),
     _planted(
+        "a sink's batch that is repeated waits for the end of it alone (H9)",
+        "broker/send.py",
+        "first_end = existing.first_end if isinstance(existing, RepeatedSend) else existing.end",
+        "first_end = existing.end",
+        "tests/unit/rocketmq/broker/test_sink_checks.py",
+    ),
+    _planted(
         "the rest of a sink's batch does not wait for what is stored of it (H9)",
         "broker/send.py",
-        "first_end = min(first_end, sink.stored_end)",
+        "first_end = min(first_end, sink.first_end)",
         "pass",
         "tests/unit/rocketmq/broker/test_sink_checks.py",
     ),

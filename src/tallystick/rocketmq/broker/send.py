@@ -173,8 +173,8 @@ class Sends:
                 reply(response)
         self._count(sends, puts)
         if waiting_responses:
-            if sink is not None and sink.stored_end is not None:
-                first_end = min(first_end, sink.stored_end)
+            if sink is not None and sink.first_end is not None:
+                first_end = min(first_end, sink.first_end)
             self._wait(first_end, end, waiting_responses)
 
     def settled(self, settles: Iterable[Settle]) -> None:
@@ -237,7 +237,8 @@ class Sends:
         if command.is_one_way:
             return
         if self._log.waits:
-            self._wait(existing.end, existing.end, [(reply, response, is_fresh, copy)])
+            first_end = existing.first_end if isinstance(existing, RepeatedSend) else existing.end
+            self._wait(first_end, existing.end, [(reply, response, is_fresh, copy)])
         elif is_fresh:
             self._send_saved(reply, response)
         else:

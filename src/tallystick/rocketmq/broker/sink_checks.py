@@ -31,18 +31,20 @@ _EVER_MS = (1 << 62) - 1
 
 
 class SinkSend(NamedTuple):
-    """A batch, or the rest of one, that is to be stored at once. ``last`` is the identity of its last message,
-    ``stored_end`` the physical offset where what is stored of it ends; None if nothing is."""
+    """A batch, or the rest of one, that is to be stored at once. ``last`` is the identity of its last message; if some
+    are stored already, the first of those ends at the physical offset ``first_end``, else that is None."""
 
     checked_send: CheckedSend
     last: SinkIdentity
-    stored_end: int | None
+    first_end: int | None
 
 
 class RepeatedSend(NamedTuple):
-    """A batch that is stored already, before the physical offset ``end``: the response waits for that."""
+    """A batch that is stored already, before the physical offset ``end``, its first message before ``first_end``: the
+    response waits for all of it."""
 
     topic: str
+    first_end: int
     end: int
     fields: dict[str, str]
 
@@ -78,27 +80,32 @@ class SinkChecks:
             again = _identity(messages[repeated_count - 1])
             if again.crc != newest.crc:
                 return Refusal(ResponseCode.SINK_DIFFERS, f"another message is stored under this number: {again.text}")
-        if newest is not None and repeated_count >= len(messages):
-            return RepeatedSend(
-                topic, newest.end, self._fields(topic, put_request.queue_id, messages[0], first, newest)
-            )
+        first_end: int | None = None
+        if newest is not None and repeated_count > 0:
+            queue_offset, first_end = self._place(topic, messages[0], first, newest)
+            if repeated_count >= len(messages):
+                response = SendResponse(msg_id="", queue_id=put_request.queue_id, queue_offset=queue_offset)
+                return RepeatedSend(topic, first_end, newest.end, response.to_fields())
         if newest is None and not sinks.room_for(topic, first):
             return Refusal(ResponseCode.SINK_FULL, _FULL)
         put_request.messages = messages[repeated_count:]
-        return SinkSend(checked_send, last, newest.end if newest is not None and repeated_count > 0 else None)
+        return SinkSend(checked_send, last, first_end)
 
-    def _fields(
-        self, topic: str, queue_id: int, message: Content, first: SinkIdentity, newest: SinkPartition
-    ) -> dict[str, str]:
-        """Returns the fields of a response. The offset is that of the first message, or -1 if it is not found soon."""
-        queue_offset = newest.queue_offset if first.sequence == newest.sequence else -1
+    def _place(self, topic: str, message: Content, first: SinkIdentity, newest: SinkPartition) -> tuple[int, int]:
+        """Returns the queue offset of a request's first message, which is stored, and the physical offset behind it.
+
+        If it is not found soon the first one is -1. As long as the index may not have it the other one is then as near
+        to the log's beginning as can be, and else that of the newest message.
+        """
+        if first.sequence == newest.sequence:
+            return newest.queue_offset, newest.end
         key = decode_properties(message[2]).get(UNIQ_KEY)
-        if queue_offset < 0 and key is not None:
+        if key is not None:
             records = self._store.look_for(topic, key, 1, 0, _EVER_MS, IndexType.UNIQUE)
             for record in filter(None, islice(records, _STEPS)):
-                queue_offset = decode_message(record).queue_offset
-                break
-        return SendResponse(msg_id="", queue_id=queue_id, queue_offset=queue_offset).to_fields()
+                stored = decode_message(record)
+                return stored.queue_offset, stored.physical_offset + stored.size
+        return -1, newest.end if self._store.reput_offset >= newest.end else 1
 
 
 def objection(state: SinkState, identity: SinkIdentity) -> Refusal | None:

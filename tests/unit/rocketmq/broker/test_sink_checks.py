@@ -17,9 +17,10 @@ from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.ha.acks import Settled
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.store.sink_table import SinkBatch
+from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.headers import SinkStateHeader, SinkStateResponse
 from tallystick.rocketmq.wire.operator_headers import ForgetSinkHeader
-from tallystick.rocketmq.wire.record import encode_batch
+from tallystick.rocketmq.wire.record import IndexType, encode_batch
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.sink_identity import SINK, SinkIdentity
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
@@ -236,7 +237,8 @@ async def test_a_repeated_send_waits_for_slaves_as_the_first_did(tmp_path: Path)
 async def test_the_rest_of_a_batch_waits_for_what_is_stored_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The response speaks for all of the batch: a slave that began between its two parts has the second one alone."""
+    """The response speaks for all of the batch: a slave that began between its two parts has the second one alone. So
+    it is when the batch comes once more, of which all is stored by then."""
     async with benched(tmp_path) as bench:
         broker = await bench.broker(bench.settings(role=Role.SYNC_MASTER, ha=HaSettings(slave_timeout_ms=200)))
         own, spans, wait = await sink(bench, broker), list[tuple[int, int]](), broker.log.wait
@@ -247,9 +249,37 @@ async def test_the_rest_of_a_batch_waits_for_what_is_stored_of_it(
 
         monkeypatch.setattr(broker.log, "wait", counted)
         await own.code(identities(0, 2))
+        await until(lambda: broker.log.store.reput_offset == broker.log.store.end)
+        for _ in range(2):
+            await own.code(identities(0, 4))
+        (_, stored_end), *more = spans
+        end = broker.log.store.end
+        [record] = broker.log.store.query(TOPIC, "0-0-0", 1, 0, 1 << 62, IndexType.UNIQUE)
+        assert more == [(len(record), end)] * 2 and stored_end < end
         await own.code(identities(1, 3))
-        (_, stored_end), (first_end, end) = spans
-        assert first_end == stored_end < end == broker.log.store.end
+        assert spans.pop() == (stored_end, end)
+
+
+async def test_of_a_batch_that_may_not_be_found_yet_only_a_slave_with_all_of_the_log_is_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(role=Role.SYNC_MASTER, ha=HaSettings(slave_timeout_ms=200)))
+        own, first_ends, wait = await sink(bench, broker), list[int](), broker.log.wait
+
+        def counted(first_end: int, end: int) -> Settled:
+            first_ends.append(first_end)
+            return wait(first_end, end)
+
+        monkeypatch.setattr(broker.log, "wait", counted)
+        await own.code(identities(0, 2))
+        end = broker.log.store.end
+        monkeypatch.setattr(MessageStore, "look_for", lambda *args: iter(()))
+        monkeypatch.setattr(MessageStore, "reput_offset", end - 1)
+        await own.code(identities(0, 2))
+        monkeypatch.setattr(MessageStore, "reput_offset", end)
+        await own.code(identities(0, 2))
+        assert first_ends == [end, 1, end], "without an index nothing more will be found"
 
 
 async def test_sends_of_one_turn_keep_their_order(tmp_path: Path) -> None:
