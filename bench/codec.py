@@ -31,7 +31,8 @@ from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec import reads, records
 from tallystick.codec.frames import PLAIN_ADD, AddRun
 from tallystick.codec.implementation import REFERENCES, load
-from tallystick.codec.v3_adds import encode_v3_adds
+from tallystick.codec.v3_adds import ack_v3_adds, encode_v3_adds
+from tallystick.codec.v3_reads import encode_v3_read_responses, encode_v3_reads
 from tallystick.rocketmq.wire.headers import REQUESTS, SendHeader, SendResponse
 from tallystick.rocketmq.wire.record import encode_batch
 from tallystick.rocketmq.wire.remoting import encode, request
@@ -90,6 +91,8 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
     log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
     batch, numbers = encode_batch(contents), list(range(count))
     v3_adds = b"".join(map(bytes, encode_v3_adds(0, numbers, [adds])))
+    v3_acks, v3_requests = ack_v3_adds(numbers, [7] * count, numbers), encode_v3_reads(0, 7, numbers)
+    v3_responses = encode_v3_read_responses(numbers, responses, 5)
     even = reads.EvenEntries(memoryview(responses), len(entries[0]), reads.READ_PREFIX)
     return {
         "encode_adds": (KEY, 7, 0, -1, 0, payloads, functions["crc32c_digest"], 4),
@@ -121,6 +124,12 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "add_index_entries": (numbers, numbers, numbers, 0, 1, array("i", bytes(1 << 20)), bytearray(1 << 8)),
         "scan_v3_adds": (v3_adds, 0, len(v3_adds), 1 << 20),
         "ack_v3_adds": (numbers, [7] * count, numbers),
+        "encode_v3_adds": (0, numbers, [adds]),
+        "scan_v3_acks": (v3_acks, 0, len(v3_acks)),
+        "encode_v3_reads": (0, 7, numbers),
+        "scan_v3_read_requests": (v3_requests, 0, len(v3_requests)),
+        "encode_v3_read_responses": (numbers, responses, 5),
+        "scan_v3_reads": (v3_responses, 0, len(v3_responses)),
         "scan_requests": (SEND * count, 0, len(SEND) * count, sys.maxsize, sys.maxsize, REQUESTS),
         "encode_head": (0, SEND_RESPONSE, 1, "PYTHON", 77, None, 513, 0),
         "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),

@@ -194,6 +194,7 @@ def ack_v3_adds(txn_ids: Sequence[int], ledgers: Sequence[int], entries: Sequenc
     return encode_heads(_response, txn_ids, ledgers, entries)
 
 
+@with_twin
 def scan_v3_acks(buffer: Buffer, start: int, end: int) -> tuple[list[int], list[int], list[int], int]:
     """The good ADD responses from ``start``: request ids, ledgers, entries, and where the first other frame begins."""
     return scan_heads(_GOOD_RESPONSE, buffer, start, end)
@@ -233,6 +234,7 @@ def most_head_bytes(*, priority: int, write_flags: int) -> int:
     return sum(map(len, parts)) + len(heads.flags) - LENGTH_BYTES
 
 
+@with_twin
 def encode_v3_adds(
     first_txn: int,
     entries: Sequence[int],
@@ -281,7 +283,7 @@ def _are_in_turn(pieces: Sequence[Buffer], count: int) -> bool:
 
 def _even_requests(
     heads: _Heads, txn_ids: Sequence[int], entries: Sequence[int], bodies: Sequence[bytes]
-) -> bytearray | None:
+) -> bytes | None:
     """Return the requests of bodies of one size if their numbers are columns."""
     size = len(bodies[0])
     txn, entry = Column.of(txn_ids), Column.of(entries)
@@ -293,7 +295,7 @@ def _even_requests(
     del requests[: len(heads.flags)], requests[-len(head) :]
     txn.write(requests, row, FIXED_BYTES)
     entry.write(requests, row, len(head) - behind_entry - entry.width)
-    return requests
+    return bytes(requests)
 
 
 def _requests(heads: _Heads, txn_ids: Sequence[int], entries: Sequence[int], bodies: Sequence[bytes]) -> bytes:

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+from tallystick.codec.implementation import with_twin
 from tallystick.codec.reads import READ_PREFIX, response_entries
 from tallystick.codec.v3_rows import (
     FIXED_BYTES,
@@ -66,11 +67,13 @@ def _request(txn: bytes, ledger: bytes, entry: bytes) -> bytes:
     return frame_of(_READ, txn, b"\xa2\x06%c%b" % (len(read), read))
 
 
+@with_twin
 def encode_v3_reads(first_txn: int, ledger: int, entries: Sequence[int]) -> bytes:
     """One READ with the id ``first_txn``, ``first_txn`` + 1, … for each entry."""
     return encode_heads(_request, range(first_txn, first_txn + len(entries)), [ledger] * len(entries), entries)
 
 
+@with_twin
 def scan_v3_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[int], list[tuple[int, int, int]], int]:
     """The plain READs from ``start``: request ids, runs of consecutive entries (ledger, first, count), and where it
     stopped. Entry -1 is not plain; other ids are not judged.
@@ -94,6 +97,7 @@ def scan_v3_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[in
 # Responses
 
 
+@with_twin
 def encode_v3_read_responses(txn_ids: Sequence[int], frames: bytes, max_lac: int | None) -> bytes:
     """The good responses to READs with these ids.
 
@@ -171,6 +175,7 @@ def _one_response(buffer: Buffer, start: int, end: int) -> _Response | None:
     return match, body, body_end, stop
 
 
+@with_twin
 def scan_v3_reads(buffer: Buffer, start: int, end: int) -> tuple[list[int], list[int], list[bytes], int, int]:
     """The good READ responses with a body from ``start``, of any ledgers: request ids, entries, the entries' bytes, the
     highest LAC in them (-1: none), and where it stopped.

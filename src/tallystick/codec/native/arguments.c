@@ -99,6 +99,26 @@ bool to_int64(PyObject *object, int64_t *number) {
     return *number != -1 || !PyErr_Occurred();
 }
 
+int64_t *int64s_of(PyObject *numbers, Py_ssize_t *count) {
+    bool is_list = PyList_Check(numbers);
+    if (!is_list && !PyTuple_Check(numbers) && !PyRange_Check(numbers))
+        return NULL;
+    PyObject *each = is_list ? NULL : PySequence_Tuple(numbers);
+    if (!is_list && each == NULL)
+        return NULL;
+    *count = is_list ? PyList_Size(numbers) : PyTuple_Size(each);
+    int64_t *made = PyMem_Malloc(*count ? (size_t)*count * sizeof *made : 1);
+    for (Py_ssize_t at = 0; made != NULL && at < *count; at++) { /* runs no code that could change the list */
+        PyObject *number = is_list ? PyList_GetItem(numbers, at) : PyTuple_GetItem(each, at);
+        if (!PyLong_Check(number) || !to_int64(number, &made[at])) {
+            PyMem_Free(made);
+            made = NULL;
+        }
+    }
+    Py_XDECREF(each);
+    return made;
+}
+
 bool open_region(Region *region, PyObject *buffer, PyObject *start, PyObject *end) {
     region->start = PyNumber_AsSsize_t(start, PyExc_OverflowError);
     if (region->start == -1 && PyErr_Occurred())

@@ -74,6 +74,10 @@ void close_region(Region *region);
 
 bool to_int64(PyObject *object, int64_t *number);
 
+/* The numbers of a list, tuple or range, which are the caller's to release with PyMem_Free, and how many they are. NULL
+   if it is another object or has others in it; an exception may be set. */
+int64_t *int64s_of(PyObject *numbers, Py_ssize_t *count);
+
 /* Steals the reference to object, and releases what was there. */
 static inline void replace(PyObject **place, PyObject *object) {
     PyObject *before = *place;
@@ -123,6 +127,22 @@ static inline void write_u64(uint8_t *at, uint64_t value) {
     write_u32(at, (uint32_t)(value >> 32));
     write_u32(at + 4, (uint32_t)value);
 }
+
+/* A place in bytes that are read one thing after another. */
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *end;
+} Cursor;
+
+/* Whether these bytes are next; they are behind the cursor then. */
+static inline bool skip(Cursor *cursor, const char *literal, Py_ssize_t count) {
+    if (cursor->end - cursor->at < count || memcmp(cursor->at, literal, (size_t)count))
+        return false;
+    cursor->at += count;
+    return true;
+}
+
+#define SKIP(cursor, literal) skip(cursor, literal, (Py_ssize_t)sizeof(literal) - 1)
 
 /* CRC32C, Castagnoli's: continues from crc, which is 0 at the start. */
 typedef uint32_t (*Crc32c)(uint32_t crc, const uint8_t *bytes, size_t count);
@@ -191,6 +211,12 @@ PyObject *encode_units(ARGUMENTS);
 PyObject *add_index_entries(ARGUMENTS);
 PyObject *scan_v3_adds(ARGUMENTS);
 PyObject *ack_v3_adds(ARGUMENTS);
+PyObject *scan_v3_acks(ARGUMENTS);
+PyObject *encode_v3_adds(ARGUMENTS);
+PyObject *scan_v3_read_requests(ARGUMENTS);
+PyObject *encode_v3_reads(ARGUMENTS);
+PyObject *scan_v3_reads(ARGUMENTS);
+PyObject *encode_v3_read_responses(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);
 PyObject *crc32c_digests(ARGUMENTS);
 PyObject *crc32c_table(ARGUMENTS);

@@ -47,11 +47,6 @@ static const Form *form_of(int64_t code) {
 }
 
 typedef struct {
-    const uint8_t *at;
-    const uint8_t *end;
-} Cursor;
-
-typedef struct {
     const char *start;
     Py_ssize_t count;
 } Text;
@@ -63,15 +58,6 @@ typedef struct {
     PyObject *language; /* borrowed */
     PyObject *values[FIELD_COUNT];
 } Request;
-
-static bool skip(Cursor *cursor, const char *literal, Py_ssize_t count) {
-    if (cursor->end - cursor->at < count || memcmp(cursor->at, literal, (size_t)count))
-        return false;
-    cursor->at += count;
-    return true;
-}
-
-#define SKIP(cursor, literal) skip(cursor, literal, (Py_ssize_t)sizeof(literal) - 1)
 
 /* A whole number of so many digits at most, as it is written without need of more. */
 static bool read_digits(Cursor *cursor, int most, int64_t *number) {

@@ -1,21 +1,13 @@
-/* Runs of plain ADDs of version 3 and of their responses: twins of codec/v3_adds.py, which has both forms. */
+/* Runs of ADDs of version 3, as a bookie reads them and as a client writes them: twins of codec/v3_adds.py. */
 
-#include "codec.h"
+#include "v3.h"
 
+#define ADD 2
 #define PLAIN_ADD 0x02010000u
-#define LENGTH_BYTES 4
+#define KEY_AT 8 /* in a stored frame: length, word, master key */
 #define KEY_BYTES 20
-#define STORED_HEAD_BYTES 28 /* length, word, master key */
+#define LEDGER_BYTES 8
 #define MIN_BODY 32
-#define HEADER_BYTES 5 /* before the request id */
-#define NUMBER_BYTES 9 /* of a positive int64, at most */
-#define SIZE_BYTES 4   /* of a length, at most */
-#define LONGEST_RESPONSE (LENGTH_BYTES + 2 + HEADER_BYTES + 10 + 5 + 4 + 10 + 1 + 10)
-
-typedef struct {
-    const uint8_t *at;
-    const uint8_t *end;
-} Cursor;
 
 /* A plain ADD in a buffer. */
 typedef struct {
@@ -26,49 +18,6 @@ typedef struct {
     const uint8_t *stop;
     bool deferred;
 } Add;
-
-static bool skip(Cursor *cursor, const char *literal, Py_ssize_t count) {
-    if (cursor->end - cursor->at < count || memcmp(cursor->at, literal, (size_t)count))
-        return false;
-    cursor->at += count;
-    return true;
-}
-
-#define SKIP(cursor, literal) skip(cursor, literal, (Py_ssize_t)sizeof(literal) - 1)
-
-/* A number of so many bytes at most, however long it is written. */
-static bool read_number(Cursor *cursor, int most, uint64_t *number) {
-    *number = 0;
-    for (int at = 0; at < most && cursor->at < cursor->end; at++) {
-        uint8_t byte = *cursor->at++;
-        *number |= (uint64_t)(byte & 0x7F) << 7 * at;
-        if (byte < 0x80)
-            return true;
-    }
-    return false;
-}
-
-static uint8_t *put_number(uint8_t *to, uint64_t number) {
-    for (; number > 0x7F; number >>= 7)
-        *to++ = (uint8_t)(number | 0x80);
-    *to++ = (uint8_t)number;
-    return to;
-}
-
-/* Whether what follows is a length of no more than the rest, up to stop, in the shortest form. */
-static bool read_size(Cursor *cursor, const uint8_t *stop, uint64_t *size) {
-    const uint8_t *start = cursor->at;
-    uint8_t shortest[10];
-    if (!read_number(cursor, SIZE_BYTES, size) || stop < cursor->at || *size > (uint64_t)(stop - cursor->at))
-        return false;
-    return put_number(shortest, *size) - shortest == cursor->at - start;
-}
-
-/* Whether what follows is the length of all the rest, up to stop. */
-static bool skip_rest_size(Cursor *cursor, const uint8_t *stop) {
-    uint64_t size;
-    return read_size(cursor, stop, &size) && size == (uint64_t)(stop - cursor->at);
-}
 
 /* Whether what follows is a body behind its length, and nothing up to the end of the ADD but what makes it deferred. */
 static bool read_body(Cursor *cursor, Add *add) {
@@ -84,17 +33,15 @@ static bool read_body(Cursor *cursor, Add *add) {
 
 /* Returns false if there is no plain ADD, or not a whole one. */
 static bool read_add(const uint8_t *start, const uint8_t *end, int64_t max_body, Add *add) {
-    if (end - start < LENGTH_BYTES + 2)
+    if (end - start < LENGTH_BYTES)
         return false;
     int64_t size = read_u32(start);
     if (size > end - start - LENGTH_BYTES || size > max_body)
         return false;
-    Cursor cursor = {start + LENGTH_BYTES + 2, end};
+    Cursor cursor = {start + LENGTH_BYTES, end};
     uint64_t ledger, entry;
     add->stop = start + LENGTH_BYTES + size;
-    if (start[LENGTH_BYTES] != 0x0a || !SKIP(&cursor, "\x08\x03\x10\x02\x18") ||
-        !read_number(&cursor, NUMBER_BYTES, &add->txn) ||
-        cursor.at - start != LENGTH_BYTES + 2 + start[LENGTH_BYTES + 1] || !SKIP(&cursor, "\xaa\x06") ||
+    if (!skip_header(&cursor, ADD, &add->txn) || !SKIP(&cursor, "\xaa\x06") ||
         !skip_rest_size(&cursor, add->stop) || !SKIP(&cursor, "\x08") ||
         !read_number(&cursor, NUMBER_BYTES, &ledger) || !SKIP(&cursor, "\x10") ||
         !read_number(&cursor, NUMBER_BYTES, &entry) || !SKIP(&cursor, "\x1a\x14") || end - cursor.at < KEY_BYTES)
@@ -118,11 +65,11 @@ static PyObject *stored_frames(const uint8_t *frame, const uint8_t *end, Py_ssiz
             break;
         }
         size_t size = (size_t)(add.body_stop - add.body);
-        write_u32(to, (uint32_t)(STORED_HEAD_BYTES - LENGTH_BYTES + size));
-        write_u32(to + 4, PLAIN_ADD);
-        memcpy(to + 8, add.key, KEY_BYTES);
-        memcpy(to + STORED_HEAD_BYTES, add.body, size);
-        to += STORED_HEAD_BYTES + size;
+        write_u32(to, (uint32_t)(PREFIX_BYTES - LENGTH_BYTES + size));
+        write_u32(to + LENGTH_BYTES, PLAIN_ADD);
+        memcpy(to + KEY_AT, add.key, KEY_BYTES);
+        memcpy(to + PREFIX_BYTES, add.body, size);
+        to += PREFIX_BYTES + size;
         frame = add.stop;
     }
     return stored;
@@ -145,7 +92,7 @@ PyObject *scan_v3_adds(ARGUMENTS) {
             break;
         deferred = add.deferred;
         frame = add.stop; /* its stored frame is as long as its body and a head, which is shorter than what was read */
-        bytes += STORED_HEAD_BYTES + (add.body_stop - add.body);
+        bytes += PREFIX_BYTES + (add.body_stop - add.body);
     }
     PyObject *txn_ids = PyList_New(count), *run = NULL;
     PyObject *stored = txn_ids == NULL ? NULL : stored_frames(first, end, count, bytes, txn_ids);
@@ -161,53 +108,213 @@ PyObject *scan_v3_adds(ARGUMENTS) {
     return with_position(adds, region.start + (frame - first));
 }
 
-static uint8_t *put_response(uint8_t *to, uint64_t txn, uint64_t ledger, uint64_t entry) {
-    static const uint8_t HEADER[] = {0x08, 3, 0x10, 2, 0x18}, RESULT[] = {0x10, 0, 0xaa, 0x06}, CODE[] = {0x08, 0, 0x10};
-    uint8_t *frame = to, *size, *start;
-    to += LENGTH_BYTES;
-    *to++ = 0x0a;
-    size = to++;
-    start = to;
-    memcpy(to, HEADER, sizeof HEADER);
-    to = put_number(to + sizeof HEADER, txn);
-    *size = (uint8_t)(to - start);
-    memcpy(to, RESULT, sizeof RESULT);
-    size = to + sizeof RESULT;
-    start = to = size + 1;
-    memcpy(to, CODE, sizeof CODE);
-    to = put_number(to + sizeof CODE, ledger);
-    *to++ = 0x18;
-    to = put_number(to, entry);
-    *size = (uint8_t)(to - start);
-    write_u32(frame, (uint32_t)(to - frame - LENGTH_BYTES));
-    return to;
+/* What the ADDs of a call have in common. */
+typedef struct {
+    uint8_t ledger[2 + ANY_NUMBER_BYTES]; /* with the tags before and behind it */
+    uint64_t ledger_bytes;
+    uint8_t key[2 + KEY_BYTES + 1]; /* the same */
+    uint8_t priority[1 + ANY_NUMBER_BYTES];
+    uint64_t priority_bytes;
+    uint8_t flags[1 + ANY_NUMBER_BYTES + 3];
+    uint64_t flags_bytes;
+    uint64_t first_txn;
+} Adds;
+
+/* An ADD in the making: its number, entry, the bytes of its body, and those of its message and frame from them. */
+typedef struct {
+    uint64_t txn, entry, body_bytes, message_bytes, frame_bytes;
+} Sizes;
+
+static void open_adds(Adds *adds, const uint8_t *frame, uint64_t priority, uint64_t write_flags, bool recovery) {
+    uint8_t *to = adds->ledger;
+    *to++ = 0x08;
+    to = put_number(to, read_u64(frame + PREFIX_BYTES));
+    *to++ = 0x10;
+    adds->ledger_bytes = (uint64_t)(to - adds->ledger);
+    adds->key[0] = 0x1a, adds->key[1] = KEY_BYTES, adds->key[2 + KEY_BYTES] = 0x22;
+    memcpy(adds->key + 2, frame + KEY_AT, KEY_BYTES);
+    adds->priority[0] = 0x20;
+    adds->priority_bytes = priority ? (uint64_t)(put_number(adds->priority + 1, priority) - adds->priority) : 0;
+    to = adds->flags;
+    if (write_flags) {
+        *to++ = 0x28;
+        to = put_number(to, write_flags);
+    }
+    if (recovery)
+        *to++ = 0xa0, *to++ = 0x06, *to++ = 0x01;
+    adds->flags_bytes = (uint64_t)(to - adds->flags);
 }
 
-PyObject *ack_v3_adds(ARGUMENTS) {
-    static const Signature SIGNATURE = {"ack_v3_adds", {"txn_ids", "ledgers", "entries"}, 3, 3};
-    PyObject *bound[3], *responses = NULL;
+/* Returns false if its length cannot be said. */
+static bool size_add(const Adds *adds, Py_ssize_t at, int64_t entry, Py_ssize_t body_bytes, Sizes *sizes) {
+    sizes->txn = adds->first_txn + (uint64_t)at;
+    sizes->entry = (uint64_t)entry;
+    sizes->body_bytes = (uint64_t)body_bytes;
+    sizes->message_bytes = adds->ledger_bytes + number_bytes(sizes->entry) + sizeof adds->key +
+                           number_bytes(sizes->body_bytes) + sizes->body_bytes + adds->flags_bytes;
+    sizes->frame_bytes = 2 + HEADER_BYTES + number_bytes(sizes->txn) + adds->priority_bytes + 2 +
+                         number_bytes(sizes->message_bytes) + sizes->message_bytes;
+    return sizes->frame_bytes <= UINT32_MAX;
+}
+
+/* What stands before a body. */
+static uint8_t *put_add_head(const Adds *adds, const Sizes *sizes, uint8_t *to) {
+    write_u32(to, (uint32_t)sizes->frame_bytes);
+    to = put_header(to + LENGTH_BYTES, ADD, sizes->txn, adds->priority_bytes);
+    memcpy(to, adds->priority, adds->priority_bytes);
+    to += adds->priority_bytes;
+    *to++ = 0xaa, *to++ = 0x06;
+    to = put_number(to, sizes->message_bytes);
+    memcpy(to, adds->ledger, adds->ledger_bytes);
+    to = put_number(to + adds->ledger_bytes, sizes->entry);
+    memcpy(to, adds->key, sizeof adds->key);
+    return put_number(to + sizeof adds->key, sizes->body_bytes);
+}
+
+/* Whether heads and payloads may take turns here, and a head is anything but bytes: callers have no such ones. */
+static bool has_strange_heads(PyObject *pieces, Py_ssize_t count) {
+    bool are_bytes = true;
+    for (Py_ssize_t at = 0; are_bytes && PyTuple_Size(pieces) == 2 * count && at < 2 * count; at += 2)
+        are_bytes = PyBytes_Check(PyTuple_GetItem(pieces, at));
+    return !are_bytes;
+}
+
+/* Whether each two pieces are the head and the payload of one frame. */
+static bool are_in_turn(PyObject *pieces, Py_ssize_t count) {
+    bool in_turn = PyTuple_Size(pieces) == 2 * count;
+    for (Py_ssize_t at = 0; in_turn && at < 2 * count; at += 2) {
+        PyObject *head = PyTuple_GetItem(pieces, at);
+        Py_ssize_t head_bytes = PyBytes_Size(head), payload_bytes = PyObject_Size(PyTuple_GetItem(pieces, at + 1));
+        in_turn = head_bytes >= PREFIX_BYTES + LEDGER_BYTES && payload_bytes >= 0 &&
+                  (uint64_t)read_u32((const uint8_t *)PyBytes_AsString(head)) ==
+                      (uint64_t)(head_bytes - LENGTH_BYTES) + (uint64_t)payload_bytes;
+    }
+    return in_turn;
+}
+
+/* The head of one frame of version 3 from that of a stored one, which have the same start of the body. */
+static PyObject *head_of(const Adds *adds, Py_ssize_t at, int64_t entry, PyObject *head, PyObject *payload) {
+    Py_ssize_t start_bytes = PyBytes_Size(head) - PREFIX_BYTES, payload_bytes = PyObject_Size(payload);
+    Sizes sizes;
+    if (payload_bytes < 0 || !size_add(adds, at, entry, start_bytes + payload_bytes, &sizes))
+        return NULL;
+    uint64_t before = LENGTH_BYTES + sizes.frame_bytes - sizes.body_bytes - adds->flags_bytes;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)before + start_bytes);
+    if (made != NULL) {
+        uint8_t *to = put_add_head(adds, &sizes, (uint8_t *)PyBytes_AsString(made));
+        memcpy(to, PyBytes_AsString(head) + PREFIX_BYTES, (size_t)start_bytes);
+    }
+    return made;
+}
+
+/* Heads, payloads as they are, and flags if there are any; NULL, perhaps with an exception set. */
+static PyObject *requests_in_turn(const Adds *adds, const int64_t *entries, Py_ssize_t count, PyObject *pieces) {
+    PyObject *parts = PyList_New(0);
+    PyObject *flags = PyBytes_FromStringAndSize((const char *)adds->flags, (Py_ssize_t)adds->flags_bytes);
+    bool good = parts != NULL && flags != NULL;
+    for (Py_ssize_t at = 0; good && at < count; at++) {
+        PyObject *payload = PyTuple_GetItem(pieces, 2 * at + 1);
+        good = append(parts, head_of(adds, at, entries[at], PyTuple_GetItem(pieces, 2 * at), payload)) &&
+               !PyList_Append(parts, payload) && (!adds->flags_bytes || !PyList_Append(parts, flags));
+    }
+    if (!good)
+        Py_CLEAR(parts);
+    Py_XDECREF(flags);
+    return parts;
+}
+
+/* All in one part; NULL, perhaps with an exception set. The frames are whole. */
+static PyObject *requests_together(const Adds *adds, const int64_t *entries, Py_ssize_t count, const uint8_t *frames) {
+    const uint8_t *frame = frames;
+    uint64_t bytes = 0;
+    Sizes sizes;
+    for (Py_ssize_t at = 0; at < count; at++) {
+        Py_ssize_t stored = LENGTH_BYTES + (Py_ssize_t)read_u32(frame);
+        if (!size_add(adds, at, entries[at], stored - PREFIX_BYTES, &sizes))
+            return NULL;
+        bytes += LENGTH_BYTES + sizes.frame_bytes;
+        frame += stored;
+    }
+    PyObject *requests = bytes > PY_SSIZE_T_MAX ? NULL : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (requests == NULL)
+        return NULL;
+    uint8_t *to = (uint8_t *)PyBytes_AsString(requests);
+    frame = frames;
+    for (Py_ssize_t at = 0; at < count; at++) {
+        size_add(adds, at, entries[at], LENGTH_BYTES + (Py_ssize_t)read_u32(frame) - PREFIX_BYTES, &sizes);
+        to = put_add_head(adds, &sizes, to);
+        memcpy(to, frame + PREFIX_BYTES, sizes.body_bytes);
+        memcpy(to + sizes.body_bytes, adds->flags, adds->flags_bytes);
+        to += sizes.body_bytes + adds->flags_bytes;
+        frame += PREFIX_BYTES + sizes.body_bytes;
+    }
+    PyObject *parts = PyList_New(1);
+    if (parts == NULL)
+        Py_DECREF(requests);
+    else if (!put(parts, 0, requests))
+        Py_CLEAR(parts);
+    return parts;
+}
+
+/* The one piece, or all of them joined. */
+static PyObject *joined(PyObject *pieces) {
+    PyObject *first = PyTuple_Size(pieces) ? PyTuple_GetItem(pieces, 0) : NULL, *empty, *all;
+    if (PyTuple_Size(pieces) == 1) {
+        Py_INCREF(first);
+        return first;
+    }
+    empty = PyBytes_FromStringAndSize(NULL, 0);
+    all = empty == NULL ? NULL : PyObject_CallMethod(empty, "join", "(O)", pieces);
+    Py_XDECREF(empty);
+    return all;
+}
+
+/* NULL, perhaps with an exception set, if anything is not as callers have it. */
+static PyObject *encode_pieces(PyObject *const *bound, const int64_t *entries, Py_ssize_t count, PyObject *pieces) {
+    int64_t first_txn, priority = 0, write_flags = 0;
+    int recovery = bound[5] == NULL ? 0 : PyObject_IsTrue(bound[5]);
+    Adds adds;
+    if (recovery < 0 || has_strange_heads(pieces, count) || !to_int64(bound[0], &first_txn) ||
+        (bound[3] != NULL && !to_int64(bound[3], &priority)) ||
+        (bound[4] != NULL && !to_int64(bound[4], &write_flags)))
+        return NULL;
+    adds.first_txn = (uint64_t)first_txn;
+    if (are_in_turn(pieces, count)) {
+        const uint8_t *head = (const uint8_t *)PyBytes_AsString(PyTuple_GetItem(pieces, 0));
+        open_adds(&adds, head, (uint64_t)priority, (uint64_t)write_flags, recovery);
+        return requests_in_turn(&adds, entries, count, pieces);
+    }
+    PyErr_Clear();
+    PyObject *frames = joined(pieces), *parts = NULL;
+    Py_buffer view;
+    if (frames != NULL && !PyObject_GetBuffer(frames, &view, PyBUF_SIMPLE)) {
+        if (are_stored(&view, count, LEDGER_BYTES)) {
+            open_adds(&adds, view.buf, (uint64_t)priority, (uint64_t)write_flags, recovery);
+            parts = requests_together(&adds, entries, count, view.buf);
+        }
+        PyBuffer_Release(&view);
+    }
+    Py_XDECREF(frames);
+    return parts;
+}
+
+PyObject *encode_v3_adds(ARGUMENTS) {
+    static const Signature SIGNATURE = {
+        "encode_v3_adds", {"first_txn", "entries", "pieces", "priority", "write_flags", "recovery"}, 3, 3};
+    PyObject *bound[6], *parts = NULL, *pieces;
+    Py_ssize_t count;
     if (!bind_arguments(&SIGNATURE, args, nargs, kwnames, bound))
         return NULL;
-    bool good = PyList_Check(bound[0]) && PyList_Check(bound[1]) && PyList_Check(bound[2]);
-    Py_ssize_t count = good ? PyList_Size(bound[0]) : 0;
-    good = good && PyList_Size(bound[1]) == count && PyList_Size(bound[2]) == count &&
-           count <= PY_SSIZE_T_MAX / LONGEST_RESPONSE;
-    uint8_t *start = good ? PyMem_Malloc(count ? (size_t)count * LONGEST_RESPONSE : 1) : NULL, *to = start;
-    good = start != NULL;
-    for (Py_ssize_t at = 0; good && at < count; at++) {
-        int64_t numbers[3];
-        for (int column = 0; good && column < 3; column++) {
-            PyObject *number = PyList_GetItem(bound[column], at);
-            good = number != NULL && PyLong_Check(number) && to_int64(number, &numbers[column]);
-        }
-        if (good)
-            to = put_response(to, (uint64_t)numbers[0], (uint64_t)numbers[1], (uint64_t)numbers[2]);
+    int64_t *entries = int64s_of(bound[1], &count);
+    if (entries != NULL && count && (PyList_Check(bound[2]) || PyTuple_Check(bound[2]))) {
+        pieces = PySequence_Tuple(bound[2]); /* its own: nobody can change it meanwhile */
+        if (pieces != NULL)
+            parts = encode_pieces(bound, entries, count, pieces);
+        Py_XDECREF(pieces);
     }
-    if (good)
-        responses = PyBytes_FromStringAndSize((const char *)start, to - start);
-    PyMem_Free(start);
-    if (good)
-        return responses;
+    PyMem_Free(entries);
+    if (parts != NULL)
+        return parts;
     PyErr_Clear();
     return call_reference(module, &SIGNATURE, bound);
 }
