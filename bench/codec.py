@@ -105,6 +105,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "response_entries": (responses, count),
         "scan_reads": (responses, 0, len(responses), 7),
         "open_entries": (even, 7, 0, functions["crc32c_digests"], 4),
+        "open_singles": (list(range(count)), even, 7, functions["crc32c_digests"], 4),
         "open_entries, uneven": (uneven, 7, 0, functions["crc32c_digests"], 4),
         "encode_records": ([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST),
         "encode_records, singles": (

@@ -253,8 +253,25 @@ def _open_together(random: Random) -> None:
     _open(random, "open_together")
 
 
+def _open_singles(random: Random) -> None:
+    kind = random.choice((DigestType.CRC32C, DigestType.CRC32C, *DigestType))
+    entries, compute, size = _stored(random, kind)
+    ids = list(range(len(entries)))
+    if random.random() < 0.2:
+        random.shuffle(ids)
+    if random.random() < 0.03:
+        ids.append(_id(random))
+    compare("open_singles", random.choice((list, tuple))(ids), entries, _LEDGER, compute, size)
+
+
 def _open(random: Random, function: str) -> None:
     kind = random.choice((DigestType.CRC32C, DigestType.CRC32C, *DigestType))
+    entries, compute, size = _stored(random, kind)
+    compare(function, entries, _LEDGER, random.choice((0, 0, 0, 1, -1)), compute, size)
+
+
+def _stored(random: Random, kind: DigestType) -> tuple[Any, Any, int]:
+    """Entries of any kind, and what is said of their digests."""
     known = digests.Digest.of(kind, b"pw")
     compute = REFERENCES["crc32c_digests"] if kind is DigestType.CRC32C else known.compute_all
     entries: Any = _entries(random, kind, b"pw")
@@ -270,8 +287,7 @@ def _open(random: Random, function: str) -> None:
             entries = _spread(random, entries)
     else:
         entries = random.choice((list, tuple))(random.choice(_ANY)(entry) for entry in entries)
-    size = known.size if random.random() < 0.97 else random.choice((0, 4, 8, 20))
-    compare(function, entries, _LEDGER, random.choice((0, 0, 0, 1, -1)), compute, size)
+    return entries, compute, known.size if random.random() < 0.97 else random.choice((0, 4, 8, 20))
 
 
 def _spread(random: Random, entries: reads.EvenEntries) -> reads.SpreadEntries:
@@ -394,6 +410,7 @@ COMPARISONS: dict[str, Callable[[Random], None]] = {
         _response_entries,
         _open_entries,
         _open_together,
+        _open_singles,
         _scan_records,
         _scan_uniform_records,
         _crc32c_digest,

@@ -30,6 +30,7 @@ _FEW = 4  # of fewer entries columns are not worth while
 SPARE_BYTES = 64  # so many may be read at each place of packed payloads
 _SPARE = bytes(SPARE_BYTES)
 _COPIED_BYTES = 8 * 1024  # up to this size a copy of an entry costs less than a view of it
+_HEADER = struct.Struct(">qqqq")
 _READ = struct.Struct(">IIqq")
 _READ_ENTRY_AT = 16
 _RESPONSE = struct.Struct(">IIiqq")
@@ -304,6 +305,28 @@ def open_entries(
 
 
 @with_twin
+def open_singles(
+    ids: Sequence[int],
+    entries: Sequence[Buffer],
+    ledger: int,
+    digests: Callable[[Sequence[Buffer], Sequence[Buffer]], bytes],
+    digest_bytes: int,
+) -> list[tuple[bytes, int, int] | None]:
+    """Payload, length and LAC of each of the entries with these ids, in any order. None stands for one that is too
+    short, has another digest, or is another entry. ``digests``, ``digest_bytes``: as ``open_entries`` has them."""
+    _check_even(entries)
+    start, opened = _HEADER_BYTES + digest_bytes, list[tuple[bytes, int, int] | None]()
+    for number, entry in zip(ids, entries, strict=True):
+        header, payload, fields = bytes(entry[:_HEADER_BYTES]), bytes(entry[start:]), None
+        if len(entry) >= start and compare_digest(bytes(entry[_HEADER_BYTES:start]), digests((header,), (payload,))):
+            of_ledger, of_entry, lac, length = _HEADER.unpack(header)
+            if of_ledger == ledger and of_entry == number:
+                fields = payload, length, lac
+        opened.append(fields)
+    return opened
+
+
+@with_twin
 def open_together(
     entries: Sequence[Buffer],
     ledger: int,
@@ -315,8 +338,7 @@ def open_together(
 
     Where entries are long, an object costs less than a copy: then it is ``open_entries``.
     """
-    if isinstance(entries, EvenEntries) and len(entries.data) % (entries.gap + entries.size):
-        raise ValueError("entries of one size do not fill their bytes")
+    _check_even(entries)
     run, start = open_entries(entries, ledger, first, digests, digest_bytes), _HEADER_BYTES + digest_bytes
     if isinstance(entries, EvenEntries) and entries.size >= start:
         data = entries.data[: len(run) * (entries.gap + entries.size)]
@@ -324,6 +346,11 @@ def open_together(
     if not isinstance(entries, SpreadEntries) and sum(map(len, entries)) > len(entries) * _COPIED_BYTES:
         return run
     return replace(run, payloads=PackedEntries.of(run.payloads))
+
+
+def _check_even(entries: Sequence[Buffer]) -> None:
+    if isinstance(entries, EvenEntries) and len(entries.data) % (entries.gap + entries.size):
+        raise ValueError("entries of one size do not fill their bytes")
 
 
 def _columns(entries: Sequence[Buffer], digest_bytes: int) -> tuple[_Column, _Column, _Column]:

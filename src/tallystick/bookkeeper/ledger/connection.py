@@ -26,6 +26,7 @@ from tallystick.bookkeeper.ledger.identity import (
 )
 from tallystick.bookkeeper.ledger.owners import BookieResponse, Waiter
 from tallystick.bookkeeper.ledger.peer_times import PeerTimes
+from tallystick.bookkeeper.ledger.read_channel import ReadChannel
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.slow_bookies import NEVER, SlowBookies
@@ -128,9 +129,15 @@ class BookieClient:
     def read_run(self, bookie: BookieId, ledger: LedgerId, entries: Sequence[EntryId]) -> ReadRun:
         """Send plain reads of many entries. Close the ReadRun when leaving before it is done."""
         run, link = ReadRun(entries), self._peer(bookie, ledger).link()
-        lane = link.send_reads(ledger, entries, run, self.settings.read_timeout_s)
+        lane = link.add_read_lane(ledger, run)
+        link.send_reads(lane, ledger, entries, self.settings.read_timeout_s)
         run.leave = lambda: link.forget(lane)
         return run
+
+    def read_channel(self, bookie: BookieId, ledger: LedgerId, digest: Digest) -> ReadChannel:
+        """Open a channel for plain reads of one entry each, which are checked by ``digest``."""
+        connect = self._peer(bookie, ledger).link
+        return ReadChannel(connect, ledger, digest, self.counts, self._outside.clock, self.settings)
 
     async def batch_read(
         self, bookie: BookieId, ledger: LedgerId, first: EntryId, *, max_count: int, max_bytes: int

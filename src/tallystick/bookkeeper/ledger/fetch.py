@@ -91,6 +91,16 @@ async def fetch_runs(
         await asyncio.gather(*running, return_exceptions=True)
 
 
+async def read_elsewhere(
+    client: BookieClient, piece: Range, bookie: BookieId, reads: ReadRun, asked_at: float
+) -> EntryRun:
+    """Read a piece of one entry that this bookie was asked for at ``asked_at``: it failed, or is silent for too long.
+
+    Raises as ``fetch_runs`` does.
+    """
+    return await _RangeReader(client, open_as_objects).elsewhere(piece, bookie, reads, asked_at)
+
+
 class _Fetched(NamedTuple):
     """The entries of a piece: all of them, or those before the first one that has no good copy, and why it has none."""
 
@@ -140,11 +150,17 @@ class _RangeReader:
             if not runs:
                 raise
             return _Fetched(runs, error)
-        self._counts.read_latencies.took(self._client.now() - began_at)
-        self._learn(runs, is_striped=piece.striping.striped)
+        self._learn(runs, began_at, is_striped=piece.striping.striped)
         return _Fetched(runs)
 
-    def _learn(self, runs: list[EntryRun], *, is_striped: bool) -> None:
+    async def elsewhere(self, piece: Range, first_bookie: BookieId, reads: ReadRun, began_at: float) -> EntryRun:
+        """Read a piece of one entry, as ``read_elsewhere`` does."""
+        run = await self._elsewhere(piece, first_bookie, reads)
+        self._learn([run], began_at, is_striped=piece.striping.striped)
+        return run
+
+    def _learn(self, runs: list[EntryRun], began_at: float, *, is_striped: bool) -> None:
+        self._counts.read_latencies.took(self._client.now() - began_at)
         entries, payload_bytes = sum(map(len, runs)), sum(run.payload_bytes for run in runs)
         self._counts.reads += entries
         self._counts.read_bytes += payload_bytes

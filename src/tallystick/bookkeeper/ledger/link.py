@@ -57,6 +57,7 @@ class BookieLink(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._outstanding: OutstandingCore[Owner] = OutstandingCore()
         self._out = Outgoing()
+        self._gathered: list[Callable[[], None]] = []
         self._flush_scheduled = self._paused = False
         self._buffer = bytearray()  # of its size once there is a connection: many are tried and refused
         self._filled = 0
@@ -107,12 +108,24 @@ class BookieLink(asyncio.BufferedProtocol):
         """Call back once so many bytes have left the queue, or the link has ended. Positions must not descend."""
         self._out.when_written(position, callback)
 
-    def send_reads(self, ledger: LedgerId, entries: Sequence[EntryId], owner: Owner, timeout: float) -> Lane[Owner]:
-        """Plain reads, all at once; forget the lane when nobody waits any longer."""
-        lane = self._outstanding.lane(self._wire.reads_name(ledger), owner)
+    def add_read_lane(self, ledger: LedgerId, owner: Owner) -> Lane[Owner]:
+        """Make a lane of plain reads; forget it when nobody waits any longer."""
+        return self._outstanding.lane(self._wire.reads_name(ledger), owner)
+
+    def send_reads(self, lane: Lane[Owner], ledger: LedgerId, entries: Sequence[EntryId], timeout: float) -> None:
         deadline = self._outstanding.sent(lane, entries, self._time.now(), timeout)
         self._send((self._wire.reads(lane.about, ledger, entries),), deadline)
-        return lane
+
+    def gather(self, send: Callable[[], None]) -> None:
+        """Call ``send`` before the bytes of this turn leave, or the link ends: it sends what was asked for until
+        then."""
+        self._gathered.append(send)
+        self._schedule_flush()
+
+    def _send_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        for send in gathered:
+            send()
 
     def ask(self, request: BookieRequest, timeout: float) -> Waiter:
         waiter = Waiter(loop=self._loop)
@@ -147,13 +160,18 @@ class BookieLink(asyncio.BufferedProtocol):
     def _send(self, pieces: Iterable[OutgoingPiece], deadline: float) -> None:
         for piece in pieces:
             self._out.put(piece)
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+        self._schedule_flush()
         if self._timer is None or deadline < self._wake_at:
             self._set_timer(deadline)
 
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
+        if self._gathered:
+            self._send_gathered()
         self._flush_scheduled = False
         while self._out and self._transport is not None and not self._paused and self.alive:
             parts = self._out.take().parts
@@ -290,6 +308,7 @@ class BookieLink(asyncio.BufferedProtocol):
         """Stop for good; everything without a response is unknown."""
         if not self.alive:
             return
+        self._send_gathered()  # what nobody has asked for yet would never be reported
         self.alive, self._end_reason = False, reason
         if self._timer is not None:
             self._timer.cancel()

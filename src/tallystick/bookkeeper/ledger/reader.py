@@ -24,6 +24,7 @@ from tallystick.bookkeeper.ledger.lac import read_lac
 from tallystick.bookkeeper.ledger.password import with_password
 from tallystick.bookkeeper.ledger.ranges import ranges_of
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, entries_of
+from tallystick.bookkeeper.ledger.single_reads import SingleReads
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.store import Watch
 from tallystick.bookkeeper.wire.digest import Digest
@@ -48,6 +49,7 @@ class LedgerReader:
         self._context = context
         self._versioned = versioned
         self._last = NO_ENTRY
+        self._singles = SingleReads(context.bookies, ledger)
         self._heard = context.bookies.heard_lacs.listen(ledger, versioned.value.ctime_ms)
         self._changed = MetadataChange()
         self._watch: Watch | None = None
@@ -262,10 +264,22 @@ class LedgerReader:
                 self._watch = None
 
     async def _entries(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
+        if first == last and (single := await self._single(first)) is not None:
+            yield single
+            return
         async with contextlib.aclosing(self._runs(first, last)) as runs:
             async for run in runs:
                 for entry in entries_of(run):
                     yield entry
+
+    async def _single(self, entry: EntryId) -> Entry | None:
+        """Read an entry as ``SingleReads`` does. Returns None if it is to be read in another way."""
+        try:
+            return await self._singles.read(self.metadata, entry)
+        except (NoSuchEntry, DigestMismatch, Unavailable):
+            if not await self._reread():
+                raise
+        return None
 
     async def _runs(
         self, first: EntryId, last: EntryId, opener: Opener = open_as_objects

@@ -190,6 +190,7 @@ PyObject *encode_reads(ARGUMENTS);
 PyObject *scan_reads(ARGUMENTS);
 PyObject *response_entries(ARGUMENTS);
 PyObject *open_entries(ARGUMENTS);
+PyObject *open_singles(ARGUMENTS);
 PyObject *open_together(ARGUMENTS);
 PyObject *crc32c_of_spans(ARGUMENTS);
 PyObject *crc32_of_spans(ARGUMENTS);

@@ -18,6 +18,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(scan_reads),
     FUNCTION(response_entries),
     FUNCTION(open_entries),
+    FUNCTION(open_singles),
     FUNCTION(open_together),
     FUNCTION(crc32c_of_spans),
     FUNCTION(crc32_of_spans),

@@ -169,7 +169,7 @@ async def test_answers_are_told_apart_by_the_numbers_of_their_requests() -> None
     peer, old, new, run = Connected(), AddLog(), AddLog(), ReadRun([5, 6])
     peer.channel(1, old).send([5, 6], add_frames(1, [5, 6]))
     peer.channel(1, new).send([5], add_frames(1, [5]))
-    peer.link().send_reads(1, run.entries, run, 5.0)
+    peer.link().send_reads(peer.link().add_read_lane(1, run), 1, run.entries, 5.0)
     first, second = peer.link().ask(ReadRequest(1, 5), 5.0), peer.link().ask(ReadRequest(1, 5), 5.0)
     expected = [(ADD, 1, 5), (ADD, 1, 6), (ADD, 1, 5), (READ, 1, 5), (READ, 1, 6), (READ, 1, 5), (READ, 1, 5)]
     assert await peer.asked(7) == expected
@@ -224,7 +224,7 @@ async def test_a_late_answer_is_that_of_its_own_request() -> None:
 async def test_q15_what_has_no_answer_is_unknown_in_any_protocol() -> None:
     peer, listener, run = Connected(), AddLog(), ReadRun([7])
     peer.channel(1, listener).send([5, 6], add_frames(1, [5, 6]))
-    peer.link().send_reads(1, run.entries, run, 5.0)
+    peer.link().send_reads(peer.link().add_read_lane(1, run), 1, run.entries, 5.0)
     waiter = peer.link().ask(ReadRequest(1, 5), 5.0)
     await peer.asked(4)
     peer.say((2, Code.OK, b""), (77, Code.OK, b""))  # the latter nobody asked for
