@@ -90,7 +90,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if self._now > self._max_seconds:
                 self._stuck(f"not at its end after {self._max_seconds:g} seconds")
         while timers and timers[0][0] <= self._now:
-            ready.append(heapq.heappop(timers)[2])
+            timer = heapq.heappop(timers)[2]
+            if not timer.cancelled():
+                ready.append(timer)
         self.longest_turn = max(self.longest_turn, len(ready))
         for _ in range(len(ready)):
             handle = ready.popleft()

@@ -55,6 +55,19 @@ def test_a_run_that_goes_on_and_on_is_ended(loop: VirtualLoop) -> None:
     spinning.abandon()
 
 
+def test_timers_that_were_cancelled_make_no_turn_longer(loop: VirtualLoop) -> None:
+    """Who waits anew until one and the same time, at each event, leaves as many of them."""
+
+    async def main() -> None:
+        loop.call_at(5.0, lambda: None)
+        for _ in range(500):
+            loop.call_at(5.0, loop.stop).cancel()
+        await asyncio.sleep(6.0)
+
+    loop.run_until_complete(main())
+    assert loop.longest_turn < 10
+
+
 def test_whoever_waits_for_the_rest_of_a_time_comes_to_its_end(loop: VirtualLoop) -> None:
     async def main() -> None:
         while loop.time() < 1e-10:  # less than the clock's resolution: the timer is due at once
