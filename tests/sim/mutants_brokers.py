@@ -31,6 +31,13 @@ BROKER_MUTANTS = (
         "flush=self._sync_flush, replicas=False",
     ),
     _planted(
+        "slaves are waited for that began behind what is deleted",
+        "broker/log.py",
+        "first_end = max(first_end, self.store.first + 1)",
+        "pass",
+        "tests/unit/rocketmq/broker/test_sink_checks.py",
+    ),
+    _planted(
         "a sink's batch that is repeated waits for the end of it alone (H9)",
         "broker/send.py",
         "first_end = existing.first_end if isinstance(existing, RepeatedSend) else existing.end",

@@ -182,9 +182,10 @@ class BrokerLog:
 
     def wait(self, first_end: int, end: int) -> Settled:
         """Begin to wait until disk and slaves have the sends up to ``end``, the first of which ends at ``first_end``.
-        Call it at most once a tick."""
+        Call it at most once a tick. What is deleted by now is waited for no more: no slave will get it."""
         assert self._waits is not None, "who sends to a slave is refused"
-        replicas = self._standing.waits_for_slaves
+        replicas = self._standing.waits_for_slaves and end > self.store.first
+        first_end = max(first_end, self.store.first + 1)
         return self._waits.appended(end, flush=self._sync_flush, replicas=replicas, first_end=first_end)
 
     def catch_up(self) -> None:

@@ -282,6 +282,26 @@ async def test_of_a_batch_that_may_not_be_found_yet_only_a_slave_with_all_of_the
         assert first_ends == [end, 1, end], "without an index nothing more will be found"
 
 
+async def test_what_retention_took_is_waited_for_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that is started again repeats its last message, however old that is: no slave will ever have it."""
+    file_bytes = 64 * 1024
+    async with benched(tmp_path) as bench:
+        settings = bench.settings(role=Role.SYNC_MASTER, store=replace(SMALL, commit_log_file_bytes=file_bytes))
+        master = await bench.broker(settings)
+        own, late = await sink(bench, master), ResponseCode.SLAVE_NOT_AVAILABLE
+        assert await own.code(identities(0, 2)) == late
+        for _ in range(3):
+            assert (await own.peer.ask(send_command(body=bytes(30_000)))).code == late
+        slave = await bench.broker(bench.settings("slave", role=Role.SLAVE, broker_id=1, store=settings.store))
+        slave.log.follow("{}:{}".format(*master.ha_address or ()))
+        await until(lambda: slave.parts.store.end == master.parts.store.end)
+        assert await own.code(identities(0, 2)) == late, "it began behind that"
+        oldest = slave.parts.store.first
+        monkeypatch.setattr(MessageStore, "first", oldest)
+        assert await own.code(identities(0, 2)) == 0
+        assert await own.code(identities(1, 3)) == 0, "the slave has all that the master has of it"
+
+
 async def test_sends_of_one_turn_keep_their_order(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         own = await sink(bench)
