@@ -90,6 +90,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
     contents = [(0, payload, b"KEYS\x01some-key\x02") for payload in payloads]
     log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
     batch, numbers = encode_batch(contents), list(range(count))
+    bounds = array("Q", range(0, len(adds) + 1, len(adds) // count))
     v3_adds = b"".join(map(bytes, encode_v3_adds(0, numbers, [adds])))
     v3_acks, v3_requests = ack_v3_adds(numbers, [7] * count, numbers), encode_v3_reads(0, 7, numbers)
     v3_responses = encode_v3_read_responses(numbers, responses, 5)
@@ -131,6 +132,11 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "scan_v3_read_requests": (v3_requests, 0, len(v3_requests)),
         "encode_v3_read_responses": (numbers, responses, 5),
         "scan_v3_reads": (v3_responses, 0, len(v3_responses)),
+        "responses_of_adds": (adds, bounds, 0, count),
+        "responses_of_runs": ([(array("q", numbers), bounds, adds)],),
+        "responses_of_runs, singles": ([(array("q", [0]), bounds[:2], adds)] * count,),
+        "crc32c_of_parts": (entries, 7),
+        "copy_parts": (entries, memoryview(bytearray(sum(map(len, entries))))),
         "scan_requests": (SEND * count, 0, len(SEND) * count, sys.maxsize, sys.maxsize, REQUESTS),
         "encode_head": (0, SEND_RESPONSE, 1, "PYTHON", 77, None, 513, 0),
         "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),

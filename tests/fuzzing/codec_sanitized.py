@@ -79,10 +79,10 @@ def _compare(module: Path, seconds: float, seed: int) -> int:
     assert spec is not None
     sys.modules[name] = importlib.util.module_from_spec(spec)
     loader.exec_module(sys.modules[name])
-    from support import codec_twins, message_twins, record_twins, request_twins, v3_twins
+    from support import codec_twins, message_twins, record_twins, request_twins, stored_twins, v3_twins
 
     assert codec_twins.COMPILED is sys.modules[name]
-    modules = (codec_twins, message_twins, record_twins, request_twins, v3_twins)
+    modules = (codec_twins, message_twins, record_twins, request_twins, stored_twins, v3_twins)
     comparisons = [comparison for module in modules for comparison in module.COMPARISONS.values()]
     end, count = time.monotonic() + seconds, 0
     while count < len(comparisons) or time.monotonic() < end:

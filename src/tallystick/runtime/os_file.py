@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tallystick.codec.parts import copy_parts
 from tallystick.errors import DiskFull, StorageError
 
 if TYPE_CHECKING:
@@ -113,17 +114,11 @@ class DirectFile(OsFile):
         self._direct_fd = direct_fd
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
-        staging, start, filled = self._staging.memory, offset, 0
+        start = offset
         with os_errors("write", self._path):
-            for buffer in buffers:
-                rest = memoryview(buffer)
-                while len(rest):
-                    part = rest[: _STAGING_BYTES - filled]
-                    staging[filled : filled + len(part)] = part
-                    filled, rest = filled + len(part), rest[len(part) :]
-                    if filled == _STAGING_BYTES:
-                        offset, filled = offset + self._write_staged(filled, offset), 0
-            return offset + self._write_staged(filled, offset) - start
+            for load in _loads(buffers):
+                offset += self._write_staged(copy_parts(load, self._staging.memory), offset)
+        return offset - start
 
     def _write_staged(self, size: int, offset: int) -> int:
         written_bytes = 0
@@ -138,6 +133,24 @@ class DirectFile(OsFile):
         fd, self._direct_fd = self._direct_fd, _CLOSED
         if fd != _CLOSED:
             os.close(fd)
+
+
+def _loads(buffers: Sequence[Buffer]) -> Iterator[Sequence[Buffer]]:
+    """The same bytes in as much as a thread's memory takes at a time, which is all of them if it can be."""
+    if sum(map(len, buffers)) <= _STAGING_BYTES:
+        yield buffers
+        return
+    load: list[Buffer] = []
+    room = _STAGING_BYTES
+    for buffer in buffers:
+        rest = memoryview(buffer)
+        while len(rest):
+            load.append(rest[:room])
+            rest, room = rest[room:], room - len(load[-1])
+            if not room:
+                yield load
+                load, room = [], _STAGING_BYTES
+    yield load
 
 
 def open_direct(path: str, flags: int) -> int | None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import codec_twins, message_twins, record_twins, request_twins, v3_twins
+from support import codec_twins, message_twins, record_twins, request_twins, stored_twins, v3_twins
 from support.codec_twins import COMPILED
 from tallystick.codec import reads
 from tallystick.codec.frames import AddRun
@@ -24,6 +24,7 @@ COMPARISONS = {
     **message_twins.COMPARISONS,
     **record_twins.COMPARISONS,
     **request_twins.COMPARISONS,
+    **stored_twins.COMPARISONS,
     **v3_twins.COMPARISONS,
 }
 MODULE = "tallystick.codec._compiled"

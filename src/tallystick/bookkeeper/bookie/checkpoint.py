@@ -13,7 +13,6 @@ compaction, which has written its log before (``compaction.py``).
 from __future__ import annotations
 
 import contextlib
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +26,7 @@ from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state import State
 from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.codec.stored import StoredRun, responses_of_runs
 from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk
 
@@ -125,21 +125,13 @@ class CheckpointWriter:
 
 
 def _write_rows(writer: LogWriter, ledger: LedgerId, rows: Rows) -> None:
-    entries, starts = array("q"), array("Q")
-    frames: list[bytes] = []
+    runs: list[StoredRun] = []
     size = 0
     for run in rows.sorted_runs():
-        base = run.bounds[0] - size
-        entries.extend(run.entries)
-        starts.extend([bound - base for bound in run.bounds[:-1]])
-        frames.append(run.responses(0, len(run.entries)))
-        size += len(frames[-1])
+        runs.append((run.entries, run.bounds, run.data))
+        size += run.bounds[-1] - run.bounds[0]
         if size >= _BATCH_BYTES:
-            writer.add(ledger, entries, starts, _joined(frames))
-            entries, starts, frames, size = array("q"), array("Q"), [], 0
-    if frames:
-        writer.add(ledger, entries, starts, _joined(frames))
-
-
-def _joined(frames: list[bytes]) -> bytes:
-    return frames[0] if len(frames) == 1 else b"".join(frames)
+            writer.add(ledger, *responses_of_runs(runs))
+            runs, size = [], 0
+    if runs:
+        writer.add(ledger, *responses_of_runs(runs))

@@ -35,7 +35,7 @@ from tallystick.bookkeeper.bookie.log_index import (
 )
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
-from tallystick.codec.checksum import crc32c
+from tallystick.codec.parts import crc32c_of_parts
 from tallystick.errors import CorruptRecord, StorageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Disk, File
@@ -81,10 +81,7 @@ class LogWriter:
                 self._seal()
 
     def _seal(self) -> None:
-        checksum = 0
-        for part in self._chunk:
-            checksum = crc32c(part, checksum)
-        self._checksums.append(checksum)
+        self._checksums.append(crc32c_of_parts(self._chunk, 0))
         self._waiting += self._chunk
         self._chunk, self._chunk_size = [], 0
         if self._end - self._written >= _FLUSH_BYTES:

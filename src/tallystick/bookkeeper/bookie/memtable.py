@@ -1,12 +1,8 @@
 """Entries that are in the journal and not yet in an entry log, by ledger, as *stored frames*: what is kept of an entry.
 
-::
-
-    in the journal and here       length 4 | 0x02010000 4 | master key 20            | entry    big-endian
-    in entry logs, for readers    length 4 | 0x02020000 4 | 0 4 | ledger 8 | entry 8 | entry    length: of what follows
-
-Both are as long, and what version 2 has on the way: a plain ADD, and the response to a READ. So runs that come and go
-in that protocol are kept and sent as they are; any other wire makes them, and takes the entries out of them.
+``codec.stored`` has their bytes: in the journal and here a plain ADD of version 2, in entry logs and for readers the
+response to a READ. Both are as long, and what version 2 has on the way: so runs that come and go in that protocol are
+kept and sent as they are; any other wire makes them, and takes the entries out of them.
 
 Frames of one read stay one buffer: a run has the entry ids and where each frame starts, no object an entry. Ids that do
 not ascend (a repeated add, an overwrite by recovery) go to a dictionary that is asked first: the newest wins.
@@ -26,12 +22,12 @@ from operator import lt
 from tallystick.bookkeeper.bookie.places import Mark
 from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerId
-from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, PLAIN_READ, Buffer
+from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, Buffer
 from tallystick.codec.steps import Steps
+from tallystick.codec.stored import responses_of_adds
 
 _START = struct.Struct(">II")
-_RESPONSE = struct.Struct(">III")
-_SHORT = 16  # below this many frames the strided way of ``_same_size_responses`` costs more than it saves
+_SHORT = 16  # fewer that lie together are looked for one by one, as more may lie behind a gap
 _RUN_OVERHEAD = 400  # bytes of the objects of one run, roughly
 _LATE_OVERHEAD = 200  # and of one entry in the dictionary
 FREED_AT_ONCE = 5_000  # runs and late entries: some milliseconds
@@ -91,11 +87,11 @@ class Run:
                 break
             frames.append(self.data[start:stop])
             bounds.append(bounds[-1] + stop - start)
-        return _responses(b"".join(frames), bounds), len(frames)
+        return responses_of_adds(b"".join(frames), bounds, 0, len(frames)), len(frames)
 
     def responses(self, start: int, stop: int) -> bytes:
         """Return the frames of the places ``start`` … ``stop`` - 1 for readers."""
-        return _responses(self.data, self.bounds[start : stop + 1])
+        return responses_of_adds(self.data, self.bounds, start, stop)
 
 
 def _same_from_start(stored: array[int], entries: Sequence[EntryId]) -> int:
@@ -104,30 +100,6 @@ def _same_from_start(stored: array[int], entries: Sequence[EntryId]) -> int:
     if stored[-1] - stored[0] == entries[-1] - entries[0] == count - 1 or stored == entries:
         return count
     return next((at for at, ids in enumerate(zip(stored, entries, strict=True)) if ids[0] != ids[1]), count)
-
-
-def _responses(data: bytes, bounds: array[int]) -> bytes:
-    """Return stored frames, which are ``data[bounds[i]:bounds[i + 1]]``, as frames for readers."""
-    count, size = len(bounds) - 1, bounds[1] - bounds[0]
-    if count >= _SHORT and bounds == array("Q", range(bounds[0], bounds[0] + size * count + 1, size)):
-        return _same_size_responses(data[bounds[0] : bounds[-1]], size, count)
-    pack = _RESPONSE.pack
-    parts: list[bytes] = []
-    for at in range(count):
-        entry = data[bounds[at] + ADD_PREFIX : bounds[at + 1]]
-        parts += (pack(ADD_PREFIX - 4 + len(entry), PLAIN_READ, 0), entry[:16], entry)
-    return b"".join(parts)
-
-
-def _same_size_responses(frames: bytes, size: int, count: int) -> bytes:
-    """Make frames for readers, a column of bytes at a time: the opcode, 0, then ledger and entry from the entry."""
-    out = bytearray(frames)
-    out[5::size] = PLAIN_READ.to_bytes(4, "big")[1:2] * count
-    for column in range(8, 12):
-        out[column::size] = bytes(count)
-    for column in range(12, ADD_PREFIX):
-        out[column::size] = out[column + 16 :: size]
-    return bytes(out)
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.formats import of_a_newer_version, version_of
 from tallystick.codec.checksum import crc32c
+from tallystick.codec.parts import crc32c_of_parts
 from tallystick.errors import CorruptRecord
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, File
 
@@ -80,10 +81,8 @@ class Segment:
 
     def commit_head(self, position: int, number: int, buffers: Sequence[Buffer], size: int) -> bytes:
         """Return what a commit at this position has in front of its payload."""
-        seed = payload_crc = self._seed(position)
-        for buffer in buffers:
-            payload_crc = crc32c(buffer, payload_crc)
-        head = _COMMIT.pack(number, size, payload_crc)
+        seed = self._seed(position)
+        head = _COMMIT.pack(number, size, crc32c_of_parts(buffers, seed))
         return head + _CRC.pack(crc32c(head, seed))
 
     def commits(self) -> Iterator[tuple[int, int, memoryview]]:

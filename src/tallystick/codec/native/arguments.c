@@ -152,10 +152,10 @@ bool append(PyObject *list, PyObject *item) {
     return !failed;
 }
 
-PyObject *number_array(PyObject *module, const int64_t *numbers, Py_ssize_t count) {
+PyObject *number_array(PyObject *module, int kind, const int64_t *numbers, Py_ssize_t count) {
     PyObject *array = imported(module, ARRAY);
     return array == NULL ? NULL
-                         : PyObject_CallFunction(array, "Cy#", 'q', (const char *)numbers,
+                         : PyObject_CallFunction(array, "Cy#", kind, (const char *)numbers,
                                                  count * (Py_ssize_t)sizeof(int64_t));
 }
 

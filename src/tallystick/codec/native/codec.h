@@ -89,8 +89,8 @@ static inline void replace(PyObject **place, PyObject *object) {
 bool put(PyObject *list, Py_ssize_t index, PyObject *item);
 bool append(PyObject *list, PyObject *item);
 
-/* An array('q') of these numbers. */
-PyObject *number_array(PyObject *module, const int64_t *numbers, Py_ssize_t count);
+/* An array of these numbers, of the kind 'q' or 'Q'. */
+PyObject *number_array(PyObject *module, int kind, const int64_t *numbers, Py_ssize_t count);
 
 /* Steals both references, of which the first may be NULL: (first, position). */
 PyObject *with_position(PyObject *first, Py_ssize_t position);
@@ -218,6 +218,10 @@ PyObject *scan_v3_read_requests(ARGUMENTS);
 PyObject *encode_v3_reads(ARGUMENTS);
 PyObject *scan_v3_reads(ARGUMENTS);
 PyObject *encode_v3_read_responses(ARGUMENTS);
+PyObject *responses_of_adds(ARGUMENTS);
+PyObject *responses_of_runs(ARGUMENTS);
+PyObject *crc32c_of_parts(ARGUMENTS);
+PyObject *copy_parts(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);
 PyObject *crc32c_digests(ARGUMENTS);
 PyObject *crc32c_table(ARGUMENTS);

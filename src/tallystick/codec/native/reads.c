@@ -35,7 +35,7 @@ PyObject *scan_read_requests(ARGUMENTS) {
         ids[at] = read_i64(frame + 16);
         if (at + 1 < count && read_i64(next + 8) == ledger && ids[at] >= 0 && ids[at] < read_i64(next + 16))
             continue;
-        PyObject *entries = number_array(module, ids + first, at + 1 - first);
+        PyObject *entries = number_array(module, 'q', ids + first, at + 1 - first);
         if (entries == NULL || !append(runs, Py_BuildValue("(LN)", (long long)ledger, entries)))
             Py_CLEAR(runs);
         first = at + 1;
@@ -360,8 +360,8 @@ PyObject *open_entries(ARGUMENTS) {
         return NULL;
     PyObject *type = imported(module, ENTRY_RUN);
     if (type != NULL && open_any(module, &opened, bound[0], &copied) &&
-        (lacs = number_array(module, opened.lacs, opened.count)) != NULL &&
-        (lengths = number_array(module, opened.lengths, opened.count)) != NULL &&
+        (lacs = number_array(module, 'q', opened.lacs, opened.count)) != NULL &&
+        (lengths = number_array(module, 'q', opened.lengths, opened.count)) != NULL &&
         (payloads = copied ? PyList_AsTuple(opened.payloads) : Py_BuildValue("O", opened.payloads)) != NULL)
         run = PyObject_CallFunctionObjArgs(type, bound[1], bound[2], lacs, lengths, payloads, NULL);
     PyMem_Free(opened.lacs);

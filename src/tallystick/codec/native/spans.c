@@ -79,7 +79,7 @@ static PyObject *checksums(PyObject *module, PyObject *const *bound, Crc32 updat
         crcs[at] = update(0, value, size);
     }
     if (crcs != NULL)
-        result = number_array(module, crcs, spans.count);
+        result = number_array(module, 'q', crcs, spans.count);
     PyMem_Free(crcs);
     close_spans(&spans);
     return result;

@@ -71,7 +71,7 @@ static PyObject *packed_payloads(PyObject *module, Together *together) {
     PyObject *data = type == NULL ? NULL : PyMemoryView_FromObject(together->packed);
     if (data != NULL && together->used < together->capacity)
         replace(&data, slice_of(data, 0, together->used + SPARE_BYTES));
-    PyObject *offsets = data == NULL ? NULL : number_array(module, together->offsets, together->count + 1);
+    PyObject *offsets = data == NULL ? NULL : number_array(module, 'q', together->offsets, together->count + 1);
     if (offsets != NULL)
         payloads = PyObject_CallFunctionObjArgs(type, data, offsets, NULL);
     Py_XDECREF(data);
@@ -268,8 +268,8 @@ PyObject *open_together(ARGUMENTS) {
         return NULL;
     PyObject *type = imported(module, ENTRY_RUN);
     payloads = type == NULL ? NULL : open_any(module, &together, bound[0]);
-    if (payloads != NULL && (lacs = number_array(module, together.lacs, together.count)) != NULL &&
-        (lengths = number_array(module, together.lengths, together.count)) != NULL)
+    if (payloads != NULL && (lacs = number_array(module, 'q', together.lacs, together.count)) != NULL &&
+        (lengths = number_array(module, 'q', together.lengths, together.count)) != NULL)
         run = PyObject_CallFunctionObjArgs(type, bound[1], bound[2], lacs, lengths, payloads, NULL);
     else if (payloads == NULL && !PyErr_Occurred())
         run = call_reference(module, &SIGNATURE, bound);

@@ -1,0 +1,64 @@
+"""Stored frames of a bookie: adds as the journal has them become the responses that entry logs have and readers get.
+
+::
+
+    add         length 4 | 0x02010000 4 | master key 20            | entry    big-endian
+    response    length 4 | 0x02020000 4 | 0 4 | ledger 8 | entry 8 | entry    length: of what follows
+
+An entry begins with its ledger and id, so both are as long.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from tallystick.codec.frames import ADD_PREFIX, PLAIN_READ
+from tallystick.codec.implementation import with_twin
+
+# Entries, the bounds of the frame of each, and the bytes that these are in.
+StoredRun: TypeAlias = "tuple[array[int], array[int], bytes]"
+
+_RESPONSE = struct.Struct(">III")
+_FEW = 16  # below this many frames the strided way costs more than it saves
+
+
+@with_twin
+def responses_of_adds(data: bytes, bounds: array[int], start: int, stop: int) -> bytes:
+    """The responses with the entries of the adds ``start`` … ``stop`` - 1, of which add i is ``data[bounds[i]:bounds[i
+    + 1]]``. They are good ones: nothing is judged."""
+    count, bounds = stop - start, bounds[start : stop + 1]
+    size = bounds[1] - bounds[0]
+    if count >= _FEW and bounds == array("Q", range(bounds[0], bounds[0] + size * count + 1, size)):
+        return _even_responses(data[bounds[0] : bounds[-1]], size, count)
+    pack = _RESPONSE.pack
+    parts: list[bytes] = []
+    for at in range(count):
+        entry = data[bounds[at] + ADD_PREFIX : bounds[at + 1]]
+        parts += (pack(ADD_PREFIX - 4 + len(entry), PLAIN_READ, 0), entry[:16], entry)
+    return b"".join(parts)
+
+
+@with_twin
+def responses_of_runs(runs: Sequence[StoredRun]) -> tuple[array[int], array[int], bytes]:
+    """The entries of all runs of adds, where the response with each begins, and the responses, one after another."""
+    entries, starts, parts, size = array("q"), array("Q"), list[bytes](), 0
+    for run_entries, bounds, data in runs:
+        entries.extend(run_entries)
+        starts.extend([bound - bounds[0] + size for bound in bounds[:-1]])
+        parts.append(responses_of_adds(data, bounds, 0, len(run_entries)))
+        size += len(parts[-1])
+    return entries, starts, parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _even_responses(frames: bytes, size: int, count: int) -> bytes:
+    """Make responses of adds of one size, a column of bytes at a time: the opcode, 0, then the ids of the entry."""
+    out = bytearray(frames)
+    out[5::size] = PLAIN_READ.to_bytes(4, "big")[1:2] * count
+    for column in range(8, 12):
+        out[column::size] = bytes(count)
+    for column in range(12, ADD_PREFIX):
+        out[column::size] = out[column + 16 :: size]
+    return bytes(out)

@@ -1,0 +1,85 @@
+"""Compare the two implementations of what a bookie does for each entry and part on the way to its disk: see
+``codec_twins``."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+from support.codec_twins import COMPILED, compare, outcome
+from tallystick.codec import parts, stored
+from tallystick.codec.frames import PLAIN_ADD
+from tallystick.codec.implementation import REFERENCES
+
+TWINNED = (parts, stored)
+
+_LEDGER = 5
+_LIES = (0, 1, 28, 43, 1 << 40, (1 << 64) - 1)
+
+
+def _run(random: Random) -> tuple[array[int], array[int], bytes]:
+    """Adds somewhere in a buffer, mostly of one size; seldom with a lie in their bounds or their bytes."""
+    size, uneven = random.choice((0, 16, 100)), random.random() < 0.3
+    count = random.choice((1, 1, 2, 15, 16, 17, 60))
+    frames = [random.randbytes(random.choice((0, 0, 9)))]
+    for entry in range(count):
+        size = random.choice((0, 90, 5000)) if uneven and random.random() < 0.3 else size
+        body = struct.pack(">qq", _LEDGER, entry) + random.randbytes(16 + size)
+        body = body[:8] if random.random() < 0.003 else body
+        frames.append(struct.pack(">II20s", 24 + len(body), PLAIN_ADD, random.randbytes(20)) + body)
+    bounds = array("Q", accumulate(map(len, frames)))
+    data = bytearray(b"".join(frames) + random.randbytes(random.choice((0, 9))))
+    if random.random() < 0.1:
+        at = random.randrange(len(bounds))
+        bounds[at] = random.choice((*_LIES, len(data), bounds[at] + 1))
+    if random.random() < 0.1:
+        data[random.choice(range(8)) + len(frames[0])] ^= 1 << random.randrange(8)
+    return array("q", range(count)), bounds, bytes(data)
+
+
+def _responses_of_adds(random: Random) -> None:
+    entries, bounds, data = _run(random)
+    start = random.choice((0, 0, 0, random.randrange(len(entries)), random.randrange(len(entries)), -1))
+    stop = random.choice((len(entries), len(entries), start + 1, start, len(entries) + 1))
+    compare("responses_of_adds", data, bounds, start, stop)
+
+
+def _responses_of_runs(random: Random) -> None:
+    runs: list[Any] = [_run(random) for _ in range(random.choice((0, 1, 1, 2, 5)))]
+    if runs and random.random() < 0.1:  # another count of entries than of frames
+        entries, bounds, data = runs[-1]
+        runs[-1] = random.choice(((entries[:-1], bounds, data), (entries, bounds[:-1], data)))
+    compare("responses_of_runs", runs)
+
+
+def _parts(random: Random) -> list[Any]:
+    kinds: list[Callable[[bytes], Any]] = [bytes, bytearray, memoryview]
+    sizes = [random.choice((0, 5, 100, 3000)) for _ in range(random.choice((0, 1, 3, 20)))]
+    return [random.choice(kinds)(random.randbytes(size)) for size in sizes]
+
+
+def _crc32c_of_parts(random: Random) -> None:
+    compare("crc32c_of_parts", random.choice((list, tuple))(_parts(random)), random.choice((0, 7, 0xFFFFFFFF)))
+
+
+def _copy_parts(random: Random) -> None:
+    assert COMPILED is not None
+    from_parts = _parts(random)
+    room = max(0, sum(map(len, from_parts)) + random.choice((0, 0, 50, -1, -60)))
+    before = random.randbytes(room)
+    results = []
+    for function in (REFERENCES["copy_parts"], COMPILED.copy_parts):
+        memory = bytearray(before)
+        results.append((outcome(function, from_parts, memoryview(memory)), memory))
+    assert results[0][0] == results[1][0]
+    assert results[0][0] == "refused" or results[0] == results[1]
+
+
+COMPARISONS: dict[str, Callable[[Random], None]] = {
+    comparison.__name__.removeprefix("_"): comparison
+    for comparison in (_responses_of_adds, _responses_of_runs, _crc32c_of_parts, _copy_parts)
+}
