@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystick.pipeline.tables.settings import IngestSettings
 from tallystick.runtime.extras import require
-from tallystick.runtime.java import java_command, java_version
+from tallystick.runtime.java import end_children, java_command, java_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,6 +67,9 @@ def session(master: str = "local[*]", app_name: str = "tallystick", **conf: obje
         made = builder.getOrCreate()
     except PySparkException:
         java_version(java)  # of one that is too old Spark says only that it ended
+        raise
+    except KeyboardInterrupt as interrupt:
+        end_children(interrupt)  # PySpark removes the folder that its JVM needs, which then neither goes on nor ends
         raise
     return register(made)
 

@@ -1,4 +1,4 @@
-"""Which Java runs Spark on this machine."""
+"""Which Java runs Spark on this machine, and how one that was being started is ended."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import traceback
 from collections.abc import Mapping
 
 from tallystick.errors import UsageError
@@ -39,3 +40,18 @@ def java_version(command: str) -> int:
         is_of = f"is {match[1]}" if match else "does not say its version"
         raise UsageError(f"{command} {is_of}: Spark needs Java {OLDEST} or newer; install it, set JAVA_HOME")
     return int(match[1])
+
+
+def end_children(interrupt: BaseException) -> None:
+    """Kill the processes that the code which was interrupted had started, and had handed to nobody yet.
+
+    They are in the frames below the caller's that the interrupt went through, which is all that is left of them:
+    PySpark gives out the process of its JVM no earlier than it responds.
+    """
+    below = interrupt.__traceback__.tb_next if interrupt.__traceback__ is not None else None
+    for frame, _ in traceback.walk_tb(below):
+        for value in frame.f_locals.values():
+            # An interrupt may come while Popen itself starts one, which has no number before.
+            if isinstance(value, subprocess.Popen) and value.pid is not None and value.poll() is None:
+                value.kill()
+                value.wait()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.runtime.java import java_command, java_version
+from tallystick.runtime.java import end_children, java_command, java_version
 
 
 def java(folder: Path) -> Path:
@@ -46,3 +48,35 @@ def test_a_java_that_spark_cannot_run_on_is_said(tmp_path: Path) -> None:
     assert java_version(str(command)) == 21
     with pytest.raises(UsageError, match="does not run"):
         java_version(str(tmp_path / "absent"))
+
+
+def test_what_an_interrupted_function_had_started_is_ended(tmp_path: Path) -> None:
+    running = [sys.executable, "-c", "input()"]
+    kept = subprocess.Popen(running, stdin=subprocess.PIPE)
+    starting: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str]) -> None:
+            super().__init__(command, stdin=subprocess.PIPE)
+            starting.append(self)
+            raise KeyboardInterrupt
+
+    def launch() -> None:
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        started = subprocess.Popen(running, stdin=subprocess.PIPE)
+        starting.append(started)
+        Interrupted(running)
+
+    try:
+        with pytest.raises(KeyboardInterrupt) as interrupt:
+            launch()
+        end_children(interrupt.value)
+        assert [each.returncode for each in starting] == [-9, -9] and kept.poll() is None
+        with pytest.raises(OSError) as failed:
+            subprocess.Popen([str(tmp_path / "absent")])  # it never had a number
+        end_children(failed.value)
+    finally:
+        for each in (kept, *starting):
+            each.kill()
+            each.communicate()
