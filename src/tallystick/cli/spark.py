@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -86,22 +87,23 @@ def ingest(
 
     check_arguments(target, application, checkpoint, settings)
     _check_source(format_, options)
-    started = tally_spark.ingest(
-        _session(master, pairs("--conf", "name=value", conf)),
-        options=options,
-        target=target,
-        application=application,
-        checkpoint=checkpoint,
-        format=format_,
-        settings=settings,
-        listener=(lambda event: output.event_line(event, json=json)) if explain else None,
-    )
-    try:
-        with _interruptible():
+    session = _session(master, pairs("--conf", "name=value", conf))
+    with _interruptible():
+        started = tally_spark.ingest(
+            session,
+            options=options,
+            target=target,
+            application=application,
+            checkpoint=checkpoint,
+            format=format_,
+            settings=settings,
+            listener=(lambda event: output.event_line(event, json=json)) if explain else None,
+        )
+        try:
             _follow(started)
-    finally:
-        _stop(started)
-        _tell(started, json=json)
+        finally:
+            _stop(started)
+            _tell(started, json=json)
 
 
 def _source_options(source: str, uri: str | None, more: tuple[str, ...]) -> dict[str, str]:
@@ -160,16 +162,19 @@ def _follow(started: Ingestion) -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Leave out of the log what py4j says of an interrupt, with a traceback: Ctrl-C is how the command ends."""
+    """Ctrl-C is how the command ends: Spark is not asked to cancel its jobs on the connection that an answer is awaited
+    on, as PySpark's handler does, and what py4j says of an interrupt, with a traceback, is left out of the log."""
 
     def is_shown(record: logging.LogRecord) -> bool:
         return not record.getMessage().startswith("KeyboardInterrupt while")
 
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.getLogger().addFilter(is_shown)
     try:
         yield
     finally:
         logging.getLogger().removeFilter(is_shown)
+        signal.signal(signal.SIGINT, handler)
 
 
 def _stop(started: Ingestion) -> None:

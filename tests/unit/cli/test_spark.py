@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,3 +79,29 @@ def test_sigterm_that_ended_spark_too_is_no_bug(
     printed = capsys.readouterr()
     assert not caplog.records
     assert printed.out == "delta:flights: 0 rows in 0 batches\n" and printed.err == ""
+
+
+def test_an_interrupt_asks_spark_nothing_on_the_connection_that_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, cancelled = signal.getsignal(signal.SIGINT), []
+
+    def session(*given: object) -> None:
+        signal.signal(signal.SIGINT, lambda number, frame: cancelled.append(number))  # as PySpark has one that cancels
+
+    def interrupted(timeout_s: float) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return True
+
+    started = SimpleNamespace(
+        application="a", target="delta:flights", progress=IngestProgress(), wait=interrupted, stop=lambda: None
+    )
+    monkeypatch.setenv("TALLY_URI", "sqlite:///x")
+    monkeypatch.setattr(spark, "_session", session)
+    monkeypatch.setattr("tallystick.spark.ingest", lambda *given, **more: started)
+    try:
+        assert main(["spark", "ingest", STREAM, "delta:flights", "--checkpoint", "c"]) == 130
+        assert not cancelled and signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().out == "delta:flights: 0 rows in 0 batches\n"
