@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tallystick.bookkeeper.bookie.turns import Kind, TurnsCore
 
 HOST = "127.0.0.1"
@@ -143,3 +146,39 @@ def test_a_host_of_which_all_left_is_forgotten() -> None:
     made.leave("b", HOST)
     made.leave("c", HOST)
     assert not made.due and made.admits(Kind.ADD)
+
+
+class EagerTurns(TurnsCore[str]):
+    """Charges each turn by itself."""
+
+    def spent(self, kind: Kind, seconds: float, peer: str, host: str) -> None:
+        self._waiting[kind].spent(peer, host, seconds)
+
+
+PEERS = st.tuples(st.sampled_from("ab"), st.sampled_from("012")).map("".join)
+
+
+@given(
+    st.lists(st.tuples(PEERS, st.integers(1, 64), st.booleans())), st.permutations([h + n for h in "ab" for n in "012"])
+)
+def test_short_turns_that_are_charged_together_are_charged_as_each_by_itself(
+    turns_of: list[tuple[str, int, bool]], waiting: list[str]
+) -> None:
+    """Of 8 to 500 us; some leave, and come again."""
+    made, eager = TurnsCore[str](1.0), EagerTurns(1.0)
+    for core in made, eager:
+        for peer, length, leaves in turns_of[:20]:
+            core.spent(Kind.ADD, length / (1 << 17), peer, peer[0])
+            if leaves:
+                core.leave(peer, peer[0])
+        for peer in waiting:
+            core.wait(Kind.ADD, peer, peer[0])
+    assert list(made.begin()) == list(eager.begin())
+
+
+def test_who_is_gone_leaves_nothing_that_is_to_be_charged() -> None:
+    made = turns()
+    for number in range(5000):
+        made.spent(Kind.ADD, 1e-4, f"peer {number}", HOST)
+        made.leave(f"peer {number}", HOST)
+    assert not any(made._uncharged)
