@@ -71,8 +71,10 @@ class OsFile:
         return data
 
     def sync(self) -> None:
-        with os_errors("sync", self._path):
+        try:  # as in ``write``
             os.fdatasync(self._fd)
+        except OSError as error:
+            raise storage_error("sync", self._path, error) from error
 
     def size(self) -> int:
         with os_errors("stat", self._path):
@@ -115,9 +117,11 @@ class DirectFile(OsFile):
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         start = offset
-        with os_errors("write", self._path):
+        try:  # as in ``OsFile.write``
             for load in _loads(buffers):
                 offset += self._write_staged(copy_parts(load, self._staging.memory), offset)
+        except OSError as error:
+            raise storage_error("write", self._path, error) from error
         return offset - start
 
     def _write_staged(self, size: int, offset: int) -> int:

@@ -233,8 +233,9 @@ class Committer:
         """Deliver the responses that have become true."""
         ready: list[tuple[ResponseReceiver, list[bytes]]] = []
         for responses, number in (self._until_written, self._written), (self._until_synced, self._synced):
-            for commit in sorted(commit for commit in responses if commit <= number):
-                ready += responses.pop(commit).items()
+            if responses:
+                for commit in sorted([commit for commit in responses if commit <= number]):
+                    ready += responses.pop(commit).items()
         if self._late or len(ready) > DELIVER_EACH_TURN:
             for connection, responses_of_it in ready:
                 self._late.put(connection, connection.peer, (connection, responses_of_it))

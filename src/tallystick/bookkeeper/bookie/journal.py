@@ -256,7 +256,7 @@ class Journal:
     def used_bytes(self) -> int:
         """The bytes of journal that a restart would replay."""
         with self._lock:
-            return sum(segment.size for segment in self._used) + (self._position if self._current is not None else 0)
+            return sum([segment.size for segment in self._used]) + (self._position if self._current is not None else 0)
 
     def close(self) -> None:
         for segment in (*self._used, *self._free, *([self._current] if self._current else [])):

@@ -123,7 +123,7 @@ class Journals:
     @property
     def used_bytes(self) -> int:
         """The bytes of journal that a restart would replay."""
-        return sum(journal.used_bytes for journal in self._journals)
+        return sum([journal.used_bytes for journal in self._journals])
 
     def marks(self, mark: Mark) -> tuple[JournalMark, ...]:
         """Return what the state says of the journals, when it has all up to ``mark``."""

@@ -138,10 +138,11 @@ class Ledgers:
         if self.limbo.has_any(ledgers):
             return False
         alive, era = self.alive, self._era
-        return all(
-            (held_ledger := alive.get(ledger)) is not None and held_ledger.is_written and held_ledger.era == era
-            for ledger in ledgers
-        )
+        for ledger in ledgers:
+            held_ledger = alive.get(ledger)
+            if held_ledger is None or not held_ledger.is_written or held_ledger.era != era:
+                return False
+        return True
 
     def looked_at(self, ledger: LedgerId) -> Ledger | None:
         """Return a stored ledger with what looks say of it that count, None if it is not stored."""

@@ -38,6 +38,7 @@ _SCAN_BYTES = 2048 * _READ_REQUEST_BYTES  # looked at in one go: what is not ans
 _NO_AUTH = b"\x0a\x12AuthDisabledPlugin\x12\x00"  # AuthMessage {1: plugin name, 2: payload}
 _ADD_RESPONSE = struct.Struct(">IIiqq")
 _ADD_WORD = v2.header(v2.Op.ADD)
+_READS = frozenset((int(v2.Op.READ), int(v2.Op.BATCH_READ)))
 _NO_ADDS = scan_adds(b"", 0, 0, 0)[0]
 
 
@@ -114,7 +115,7 @@ class WireV2:
         if end - start < LENGTH_BYTES + 4:
             return False
         version, op, _, lowest = data[start + LENGTH_BYTES : start + LENGTH_BYTES + 4]
-        return (op if version else lowest) in (v2.Op.READ, v2.Op.BATCH_READ)
+        return (op if version else lowest) in _READS
 
     def _answer_run(self, data: bytes, run: AddRun, run_response: AddRunResponse, result: ServeResult) -> None:
         if self._written is not None:
