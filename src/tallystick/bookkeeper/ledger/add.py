@@ -276,7 +276,10 @@ class AddCore:
         return mark
 
     def _has_quorum(self, entry: EntryId) -> bool:
-        return sum(self._has(slot, entry) for slot in self.striping.slots(entry)) >= self.striping.ack_quorum
+        missing = self.striping.ack_quorum
+        for slot in self.striping.slots(entry):
+            missing -= self._has(slot, entry)
+        return missing <= 0
 
     def _has(self, slot: Slot, entry: EntryId) -> bool:
         return self._acked[slot] > entry or entry in self._early.get(slot, ())

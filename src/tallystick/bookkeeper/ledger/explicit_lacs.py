@@ -58,8 +58,7 @@ class ExplicitLacs:
     def confirmed(self, writer: LacWriter) -> None:
         """All that the writer appended is confirmed."""
         if not self._is_off:
-            self._core.confirmed(writer, self._clock.now())
-            self._alarm.set(self._core.wake_at())
+            self._alarm.set(self._core.confirmed(writer, self._clock.now()))
 
     def appended(self, writer: LacWriter) -> None:
         """The writer sends entries."""

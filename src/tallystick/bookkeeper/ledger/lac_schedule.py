@@ -45,10 +45,11 @@ class LacScheduleCore(Generic[Writer]):
         ] = []  # a heap; those that are not in the above count no more
         self._numbers = count()
 
-    def confirmed(self, writer: Writer, now: float) -> None:
-        """All that was appended is confirmed."""
+    def confirmed(self, writer: Writer, now: float) -> float:
+        """All that was appended is confirmed. Returns when the writer is due, if it stays so."""
         self.appended(writer)
-        self._due_at[writer] = now + self._interval_s
+        self._due_at[writer] = due_at = now + self._interval_s
+        return due_at
 
     def appended(self, writer: Writer) -> None:
         """The writer sends entries, which will tell its LAC, or has none to tell any more."""

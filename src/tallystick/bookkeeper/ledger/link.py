@@ -60,6 +60,7 @@ class BookieLink(asyncio.BufferedProtocol):
         self._gathered: list[Callable[[], None]] = []
         self._flush_scheduled = self._paused = False
         self._buffer = bytearray()  # of its size once there is a connection: many are tried and refused
+        self._room = memoryview(self._buffer)  # all of it
         self._filled = 0
         self._large: bytearray | None = None  # the body of a long response, filled so far by:
         self._large_filled = 0
@@ -227,6 +228,7 @@ class BookieLink(asyncio.BufferedProtocol):
             return
         transport.set_write_buffer_limits(high=SLICE_BYTES)
         self._buffer = bytearray(READ_BUFFER_BYTES)
+        self._room = memoryview(self._buffer)
         self._transport = transport  # no sign of life yet: a hanging process is still connected to by the kernel
         self._flush()
 
@@ -248,7 +250,7 @@ class BookieLink(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
             return memoryview(self._large)[self._large_filled :]
-        return memoryview(self._buffer)[self._filled : self._filled + self._wire.read_bytes]
+        return self._room[self._filled : self._filled + self._wire.read_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self.alive:
