@@ -20,8 +20,15 @@ _ENCRYPTING = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.s
 
 def add_key_file(spark: SparkSession, path: str) -> str:
     """Have each executor get a file; what an option such as ``credentialsFile`` then names. Raises UsageError where
-    executors on other machines would get it in plain bytes."""
-    context = spark.sparkContext
+    there is no such file, executors on other machines would get it in plain bytes, or a session is Connect's."""
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        raise UsageError(
+            "a session of Spark Connect hands no file to executors: put it on each machine, and name it with its path",
+            path=path,
+        )
+    if "://" not in path and not os.path.isfile(path):
+        raise UsageError("there is no such file", path=path)
     master, conf = context.master or "", context.getConf()
     is_here = master == "local" or master.startswith("local[")
     if not is_here and not any(str(conf.get(name, "false")).lower() == "true" for name in _ENCRYPTING):
