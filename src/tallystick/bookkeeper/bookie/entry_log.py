@@ -189,11 +189,13 @@ class EntryLogs:
     def frames(
         self, pages: index.Pages, ledger: LedgerId, entries: Sequence[EntryId], max_bytes: int
     ) -> tuple[bytes, int]:
-        """Return stored frames of the first of ascending entries and of those after it that fit: all of its chunk, if
-        they are as long. And how many.
+        """Return stored frames of the first of ascending entries and of those after it that fit: where there are gaps
+        between the entries, of its chunk alone. And how many.
 
         Raises StorageError.
         """
+        if (several := self._frames_of_chunks(pages, ledger, entries, max_bytes)) is not None:
+            return several
         first = entries[0]
         location = index.get(pages, first)
         chunk, start = self._locate(location)
@@ -213,6 +215,32 @@ class EntryLogs:
         if stop > start + max_bytes and frame_count > 1:
             stop, frame_count = last, frame_count - 1
         return chunk[start:stop], frame_count
+
+    def _frames_of_chunks(
+        self, pages: index.Pages, ledger: LedgerId, entries: Sequence[EntryId], max_bytes: int
+    ) -> tuple[bytes, int] | None:
+        """Return as ``frames`` those of entries that lie in several chunks, one after another: these are read at once,
+        and not kept. Returns None if they lie in one, or none of them in a log."""
+        first = entries[0]
+        if len(entries) == 1 or entries[-1] - first > len(entries) - 1:
+            return None
+        location = index.get(pages, first)
+        log, offset = self.logs[location >> index.OFFSET_BITS], location & index.OFFSET_MASK
+        number = log.chunk_of(offset)
+        begin = location - offset + log.chunks[number]
+        count = index.neighbours(pages, first, len(entries), location + max_bytes)
+        last = index.get(pages, first + count - 1) if count else location
+        if last - begin < log.chunk_end(number) - log.chunks[number]:
+            return None
+        data = log.read_chunks(self._file(log.id), number, log.chunk_of(last & index.OFFSET_MASK))
+        if last - begin >= len(data):  # there is a damaged one before
+            count = index.neighbours(pages, first, count, begin + len(data))
+            last = index.get(pages, first + count - 1)
+        start, at = location - begin, last - begin
+        if data[start + 12 : start + 28] != _IDENTITY.pack(ledger, first):
+            return b"", 0
+        stop = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        return (data[start:at], count - 1) if stop > start + max_bytes and count > 1 else (data[start:stop], count)
 
     def _locate(self, location: index.Location) -> tuple[bytes, int]:
         """Return the chunk that holds a location, checked, and the place in it."""

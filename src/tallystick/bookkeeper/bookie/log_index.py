@@ -86,10 +86,20 @@ class EntryLog:
 
     def read_chunk(self, file: File, chunk: int) -> bytes:
         """Read and check a chunk. Raises CorruptRecord."""
-        start = self.chunks[chunk]
-        data = file.read(self.chunk_end(chunk) - start, start)
-        if len(data) != self.chunk_end(chunk) - start or crc32c(data) != self.checksums[chunk]:
-            raise CorruptRecord("a part of an entry log is damaged", log=self.id, offset=start)
+        return self.read_chunks(file, chunk, chunk)
+
+    def read_chunks(self, file: File, first: int, last: int) -> bytes:
+        """Read and check some chunks, up to the first that is damaged. Raises CorruptRecord if that is ``first``."""
+        start = self.chunks[first]
+        data = file.read(self.chunk_end(last) - start, start)
+        view, position = memoryview(data), 0
+        for chunk in range(first, last + 1):
+            end = self.chunk_end(chunk) - start
+            if end > len(data) or crc32c(view[position:end]) != self.checksums[chunk]:
+                if chunk == first:
+                    raise CorruptRecord("a part of an entry log is damaged", log=self.id, offset=start)
+                return data[:position]
+            position = end
         return data
 
 

@@ -119,11 +119,17 @@ class EntryReads:
             return None
 
     def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[Code, list[bytes]]:
-        code, data = self.read(ledger, first)
-        if code != Code.OK:
-            return code, []
-        entries, size = [data], _BATCH_HEAD + _LENGTH_BYTES + len(data)
+        entries, size = list[bytes](), _BATCH_HEAD
         count = min(max_count, _MOST_ENTRIES) if max_count > 0 else _MOST_ENTRIES
+        frames, count_read = self.read_frames(ledger, range(first, first + count), max_bytes - size)
+        if count_read:
+            entries = response_entries(frames, count_read)
+        else:
+            code, data = self.read(ledger, first)
+            if code != Code.OK:
+                return code, []
+            entries = [data]
+        size += _LENGTH_BYTES * len(entries) + sum(map(len, entries))
         for _ in range(_MOST_STEPS):
             if size >= max_bytes or len(entries) == count:
                 break

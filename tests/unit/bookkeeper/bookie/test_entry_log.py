@@ -147,6 +147,42 @@ def test_q15_a_flipped_bit_is_an_error_in_its_chunk_and_nowhere_else() -> None:
     assert set(failed) == {1}
 
 
+def test_a_run_over_several_chunks_is_as_long_as_fits_and_is_not_kept() -> None:
+    disk = SimDisk(random.Random(1))
+    pages = write(disk)
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
+    logs.load(1)
+    frames = [answer(2, entry) for entry in range(60)]
+    ends = list(accumulate(map(len, frames), initial=0))
+    for first in (0, 1, 17, 58):
+        for max_bytes in range(0, ends[-1] - ends[first] + 2, 50):
+            count = max(1, sum(end - ends[first] <= max_bytes for end in ends[first + 1 :]))
+            read, read_count = logs.frames(pages[2], 2, range(first, 60), max_bytes)
+            assert read == b"".join(frames[first : first + read_count]), (first, max_bytes)
+            assert read_count == count or max_bytes < SMALL.chunk_bytes, (first, max_bytes)
+    kept = dict(logs._chunks)
+    assert logs.frames(pages[2], 2, range(60), 1 << 20) == (b"".join(frames), 60)
+    assert logs._chunks == kept
+
+
+@pytest.mark.rule("Q15")
+def test_q15_a_run_over_several_chunks_ends_before_a_damaged_one() -> None:
+    disk = SimDisk(random.Random(1))
+    pages = write(disk)
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
+    logs.load(1)
+    disk.flip(log_path("/", 1), logs.logs[1].chunks[3] + 40)
+    chunks = [logs.logs[1].chunk_of(index.get(pages[2], entry) & index.OFFSET_MASK) for entry in range(60)]
+    damaged, behind = chunks.index(3), chunks.index(4)
+    for first in (0, damaged - 1):
+        expected = b"".join(answer(2, entry) for entry in range(first, damaged))
+        assert logs.frames(pages[2], 2, range(first, 60), 1 << 20) == (expected, damaged - first)
+    for first in (damaged, behind - 1):
+        with pytest.raises(CorruptRecord, match="damaged"):
+            logs.frames(pages[2], 2, range(first, 60), 1 << 20)
+    assert logs.frames(pages[2], 2, range(behind, 60), 1 << 20)[1] == 60 - behind
+
+
 def test_an_index_that_points_to_another_entry_is_noticed() -> None:
     disk = SimDisk(random.Random(1))
     pages = write(disk)
