@@ -20,6 +20,7 @@ from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, Outgoin
 from tallystick.bookkeeper.ledger.outstanding import OutstandingCore
 from tallystick.bookkeeper.ledger.owners import Owner, Waiter
 from tallystick.bookkeeper.ledger.reports import Reports, UnansweredEntries
+from tallystick.bookkeeper.ledger.response_buffers import ResponseBuffers
 from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
 from tallystick.bookkeeper.ledger.wires import BookieRequest, WireFactory
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
@@ -62,8 +63,9 @@ class BookieLink(asyncio.BufferedProtocol):
         self._buffer = bytearray()  # of its size once there is a connection: many are tried and refused
         self._room = memoryview(self._buffer)  # all of it
         self._filled = 0
-        self._large: bytearray | None = None  # the body of a long response, filled so far by:
+        self._large: memoryview | None = None  # the body of a long response, filled so far by:
         self._large_filled = 0
+        self._long_buffers = ResponseBuffers()
         self._last_read_at, self._has_heard = self._time.now(), False
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
@@ -249,7 +251,7 @@ class BookieLink(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
-            return memoryview(self._large)[self._large_filled :]
+            return self._large[self._large_filled :]
         return self._room[self._filled : self._filled + self._wire.read_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -297,7 +299,7 @@ class BookieLink(asyncio.BufferedProtocol):
         if rest >= 4:
             size = int.from_bytes(self._buffer[position : position + 4], "big")
             if size > OWN_BUFFER_BYTES:
-                self._large, self._large_filled = bytearray(size), rest - 4
+                self._large, self._large_filled = self._long_buffers.take(size), rest - 4
                 self._large[: rest - 4] = memoryview(self._buffer)[position + 4 : end]
                 rest = 0
         if rest and position:
@@ -318,6 +320,7 @@ class BookieLink(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         self._ended(self, reason)
+        self._long_buffers.close()
         self._out.clear()
         self._tell_written()
         unreported = self._reports.end()

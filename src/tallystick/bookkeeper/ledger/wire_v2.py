@@ -109,7 +109,7 @@ class ClientWireV2:
                 self._settle((*about, entries[at]), Code.OK, entries[at], data[at : at + 1])
                 at += 1
 
-    def take_response(self, body: bytes | bytearray) -> None:
+    def take_response(self, body: Buffer) -> None:
         """Take responses as ``ClientWire`` says."""
         response = v2.decode_response(body)
         if isinstance(response, v2.Response):

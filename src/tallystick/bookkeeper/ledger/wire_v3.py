@@ -179,7 +179,7 @@ class ClientWireV3:
         if stop < len(entries):
             raise _unasked(about[1] << _REQUEST_BITS, entries[stop])
 
-    def take_response(self, body: bytes | bytearray) -> None:
+    def take_response(self, body: Buffer) -> None:
         """Take responses as ``ClientWire`` says."""
         response = v3_responses.decode_response(body)
         if isinstance(response, v3_responses.AddResponse):

@@ -182,7 +182,7 @@ class ClientWire(Protocol):
         """
         ...
 
-    def take_response(self, body: bytes | bytearray) -> None:
+    def take_response(self, body: Buffer) -> None:
         """Take one response, without its length."""
         ...
 

@@ -89,7 +89,7 @@ class Numbered:
     def run(self, buffer: bytearray, start: int, end: int) -> int:
         return start
 
-    def take_response(self, body: bytes | bytearray) -> None:
+    def take_response(self, body: Buffer) -> None:
         number, code = struct.unpack_from(">qI", body)
         data: Sequence[Buffer] = [memoryview(body)[12:]] if len(body) > 12 else ()
         if number in self._in_lanes:
