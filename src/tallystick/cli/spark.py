@@ -87,8 +87,7 @@ def ingest(
 
     check_arguments(target, application, checkpoint, settings)
     _check_source(format_, options)
-    session = _session(master, pairs("--conf", "name=value", conf))
-    with _interruptible():
+    with _quiet(), _interruptible(_session(master, pairs("--conf", "name=value", conf))) as session:
         started = tally_spark.ingest(
             session,
             options=options,
@@ -161,19 +160,27 @@ def _follow(started: Ingestion) -> None:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C is how the command ends: Spark is not asked to cancel its jobs on the connection that an answer is awaited
-    on, as PySpark's handler does, and what py4j says of an interrupt, with a traceback, is left out of the log."""
+def _quiet() -> Iterator[None]:
+    """Leave out of the log what py4j says of an interrupt, with a traceback: Ctrl-C is how the command ends."""
 
     def is_shown(record: logging.LogRecord) -> bool:
         return not record.getMessage().startswith("KeyboardInterrupt while")
 
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.getLogger().addFilter(is_shown)
     try:
         yield
     finally:
         logging.getLogger().removeFilter(is_shown)
+
+
+@contextlib.contextmanager
+def _interruptible(session: SparkSession) -> Iterator[SparkSession]:
+    """An interrupt asks a session nothing: the handler that PySpark makes for it cancels jobs over the connection on
+    which the interrupted thread awaits a response. What runs is stopped by us."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield session
+    finally:
         signal.signal(signal.SIGINT, handler)
 
 

@@ -48,6 +48,23 @@ def test_no_session_is_made_for_wrong_arguments(
     assert said in complaint and complaint.count("\n") == 1
 
 
+def interrupted() -> Any:
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:  # as py4j does
+        logging.exception("KeyboardInterrupt while sending command.")
+        raise
+
+
+def test_an_interrupt_while_a_session_is_made_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TALLY_URI", "sqlite:///x")
+    monkeypatch.setattr(spark, "_session", lambda *given: interrupted())
+    assert main(["spark", "ingest", STREAM, "delta:flights", "--checkpoint", "c"]) == 130
+    assert not caplog.records and capsys.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("error", [RuntimeError("the JVM is gone"), ConnectionRefusedError()])
 def test_sigterm_that_ended_spark_too_is_no_bug(
     error: Exception,
@@ -57,13 +74,6 @@ def test_sigterm_that_ended_spark_too_is_no_bug(
 ) -> None:
     def raises(error: BaseException) -> Any:
         raise error
-
-    def interrupted() -> bool:
-        try:
-            raise KeyboardInterrupt
-        except KeyboardInterrupt:  # as py4j does
-            logging.exception("KeyboardInterrupt while sending command.")
-            raise
 
     started = SimpleNamespace(
         application="a",
@@ -89,12 +99,12 @@ def test_an_interrupt_asks_spark_nothing_on_the_connection_that_is_read(
     def session(*given: object) -> None:
         signal.signal(signal.SIGINT, lambda number, frame: cancelled.append(number))  # as PySpark has one that cancels
 
-    def interrupted(timeout_s: float) -> bool:
+    def follow(timeout_s: float) -> bool:
         signal.raise_signal(signal.SIGINT)
         return True
 
     started = SimpleNamespace(
-        application="a", target="delta:flights", progress=IngestProgress(), wait=interrupted, stop=lambda: None
+        application="a", target="delta:flights", progress=IngestProgress(), wait=follow, stop=lambda: None
     )
     monkeypatch.setenv("TALLY_URI", "sqlite:///x")
     monkeypatch.setattr(spark, "_session", session)
