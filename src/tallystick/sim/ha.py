@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from tallystick.sim.budgets import Budgets
 from tallystick.sim.ha_budgets import BUDGETS, counts
 from tallystick.sim.ha_chaos import HaChaos
 from tallystick.sim.ha_hosts import HaHost, HaWorld
 from tallystick.sim.ha_judge import HaJudge
-from tallystick.sim.ha_plan import STORM_S, HaPlan
+from tallystick.sim.ha_plan import STORM_S, HaPlan, with_empty_disks
 from tallystick.sim.ha_queues import check_dispatch
 from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
@@ -33,6 +34,7 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     """One schedule."""
     rng = random.Random(seed)
     plan = HaPlan.draw(rng)
+    plan = replace(plan, chaos=with_empty_disks(seed, plan.chaos))
     loop = VirtualLoop(max_seconds=STORM_S + 4 * CALM_S, max_turns=MAX_TURNS)
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tallystick.rocketmq.wire.ha import REPORT
+from tallystick.sim import ha_plan as plans
 from tallystick.sim.chaos import Chaos
 from tallystick.sim.ha_hosts import MASTER, PORT, HaHost, HaWorld
 from tallystick.sim.ha_log import FILE_BYTES
@@ -35,6 +36,9 @@ class HaChaos(Chaos):
                 node.log.fail()
             case "forget":
                 self._world.fabric.forget_all(node.address)
+            case plans.EMPTY_DISK:
+                node = self._random.choice(self._nodes[1:])
+                node.lose_disk()
             case "stranger":
                 self._stranger()
             case _:

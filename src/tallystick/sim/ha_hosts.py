@@ -40,8 +40,7 @@ class HaHost(Host[HaWorld]):
         super().__init__(world, f"s{number}" if number else "master", f"10.0.0.{number + 1}")
         self._number, self._random = number, world.chance()
         self.sync_flush = world.plan.slave_syncs[number - 1] if number else world.plan.sync_flush
-        self.log = SimLog(self.id, self.disk, world.clock, self._random, slave=number > 0, sync_flush=self.sync_flush)
-        self.log.on_copied = lambda offset, size: world.judge.copied(self, offset, size)
+        self.log = self._new_log()
         self.senders: dict[Ticket, WaitingSender] = {}
         self.running: BrokerLog | None = None  # that answers
         self._is_read_back = True
@@ -49,6 +48,13 @@ class HaHost(Host[HaWorld]):
     def new_disk(self) -> None:
         super().new_disk()
         self.disk.on_stop = lambda: self._die(power_loss=self._random.random() < 0.5)
+
+    def _new_log(self) -> SimLog:
+        """Begin a log on the disk, which is empty."""
+        is_slave = self._number > 0
+        log = SimLog(self.id, self.disk, self._world.clock, self._random, slave=is_slave, sync_flush=self.sync_flush)
+        log.on_copied = lambda offset, size: self._world.judge.copied(self, offset, size)
+        return log
 
     @property
     def answers(self) -> bool:
@@ -167,6 +173,27 @@ class HaHost(Host[HaWorld]):
 
     def lose_power(self) -> None:
         self._die(power_loss=True)
+
+    def lose_disk(self) -> None:
+        """Let the machine die, and start again with an empty disk."""
+        process, world = self.process, self._world
+        if process is None:
+            return
+        world.trace.note(self.id, "loses its disk")
+        world.judge.loses_disk(self)
+        self._forget()
+        world.fabric.forget_all(self.address)
+        world.fabric.power_off(process)
+        self._is_read_back = False
+        world.fabric.loop.call_soon(self._come_back_empty, context=world.fabric.context)
+
+    def _come_back_empty(self) -> None:
+        self.new_disk()
+        self.log = self._new_log()
+        self._is_read_back = True
+        self._world.fabric.loop.call_later(
+            self._random.random() * AWAY_S, self.boot, context=self._world.fabric.context
+        )
 
     def _on_failure(self, process: Process, error: Exception) -> None:
         """Check that a log fails only by its disk."""

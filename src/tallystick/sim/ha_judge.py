@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 from tallystick.codec.checksum import crc32c
 from tallystick.rocketmq.ha.acks import Ticket
 from tallystick.rocketmq.wire.values import PutStatus
-from tallystick.sim.ha_log import SimLog
+from tallystick.sim.ha_log import FILE_BYTES, SimLog
 from tallystick.sim.ha_plan import HaPlan
 from tallystick.sim.invariants import Violation
 from tallystick.sim.virtual.trace import Trace
@@ -71,6 +71,7 @@ class HaJudge:
         self.violation: str | None = None
         self._promises: list[_Promise] = []
         self._reach: dict[str, int] = {}  # how far a slave ever had the bytes that the master has now
+        self._emptied: set[str] = set()  # slaves that lost their disks and do not follow yet
 
     def settled(self, wait: WaitingSender, status: PutStatus) -> None:
         """A sender was told what became of its send."""
@@ -103,6 +104,8 @@ class HaJudge:
                 self._promises.append(_Promise(slave.id, end, crc32c(bytes(slave.log.data[:end]))))
 
     def _has(self, slave: HaView, end: int) -> bool:
+        if slave.id in self._emptied:  # its acks are those of the lost disk
+            return self._reach.get(slave.id, 0) >= end
         if not slave.log.empty and slave.log.first >= end:  # an empty one began behind it
             return False
         if not slave.sync_flush:
@@ -120,6 +123,9 @@ class HaJudge:
         """A slave begins to copy."""
         if not self.same(slave, slave.log.end):
             self.fail("R3", f"{slave.id} follows a master whose log is another")
+        if slave.id in self._emptied:
+            self._emptied.remove(slave.id)
+            self._reach[slave.id] = 0
         self._reach[slave.id] = max(self._reach.get(slave.id, 0), slave.log.end)
 
     def master_died(self) -> None:
@@ -127,6 +133,14 @@ class HaJudge:
         for name in self._reach:
             self._reach[name] = min(self._reach[name], self.master.log.end)
         self._check_promises()
+
+    def loses_disk(self, slave: HaView) -> None:
+        """A slave is about to lose its disk, and with it what it promised. What it acknowledged it had."""
+        if slave.id not in self._emptied and slave.sync_flush:
+            flushed = slave.log.flushed
+            self._reach[slave.id] = flushed if self.same(slave, flushed) else 0
+        self._emptied.add(slave.id)
+        self._promises = [promise for promise in self._promises if promise.where != slave.id]
 
     def same(self, slave: HaView, end: int) -> bool:
         """Returns whether the slave has the bytes that the master has up to there, or had before they were deleted."""
@@ -139,14 +153,17 @@ class HaJudge:
     def unsettled(self) -> tuple[str, str] | None:
         """Returns what is not done yet, and which promise that is. Returns None when all is done.
 
-        Who can follow follows and has everything (``copied`` saw to those who cannot).
+        Who can follow follows and has everything (``copied`` saw to those who cannot). An empty one begins with the
+        newest file, in which there may be nothing.
         """
         if not self.master.answers:
             return "H6", "the master does not run"
         if self.master.senders:
             return "H9", f"nobody was told about {list(self.master.senders.values())}"
         for slave in self.slaves:
-            if self.compatible(slave) and not (slave.follows and slave.log.end == self.master.log.end):
+            begins_at_end = slave.log.empty and not self.master.log.end % FILE_BYTES
+            has_all = slave.log.end == self.master.log.end or begins_at_end
+            if self.compatible(slave) and not (slave.follows and has_all):
                 return "H6", f"{slave.id} has {slave.log.end} of {self.master.log.end}: {slave.why}"
         return None
 

@@ -13,6 +13,16 @@ CHAOS = (
     "kill", "kill", "power loss", "power loss", "crash in an operation", "crash in an operation", "pause", "stop",
     "cut in", "cut out", "cut off", "reset", "forget", "full disk", "failing disk", "retention", "stranger",
 )  # fmt: skip
+EMPTY_DISK = "empty disk"  # instead of a slave's
+
+
+def with_empty_disks(seed: int, strikes: tuple[tuple[float, str], ...]) -> tuple[tuple[float, str], ...]:
+    """Returns what befalls the machines of a life, with the slaves that its seed may have come back without a log."""
+    if seed % 9 not in (2, 3):
+        return strikes
+    rng = random.Random(f"{seed} {EMPTY_DISK}")
+    moments = [rng.random() * STORM_S for _ in range(rng.choice((1, 1, 3)))]
+    return tuple(sorted([*strikes, *((moment, EMPTY_DISK) for moment in moments)]))
 
 
 @dataclass(frozen=True)
