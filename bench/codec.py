@@ -135,6 +135,8 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "responses_of_adds": (adds, bounds, 0, count),
         "responses_of_runs": ([(array("q", numbers), bounds, adds)],),
         "responses_of_runs, singles": ([(array("q", [0]), bounds[:2], adds)] * count,),
+        "page_pieces": (array("q", numbers), bounds[:-1], 1 << 40),
+        "page_pieces, every other": (array("q", range(0, 2 * count, 2)), bounds[:-1], 1 << 40),
         "crc32c_of_parts": (entries, 7),
         "copy_parts": (entries, memoryview(bytearray(sum(map(len, entries))))),
         "scan_requests": (SEND * count, 0, len(SEND) * count, sys.maxsize, sys.maxsize, REQUESTS),

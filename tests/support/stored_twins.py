@@ -11,11 +11,11 @@ from random import Random
 from typing import Any
 
 from support.codec_twins import COMPILED, compare, outcome
-from tallystick.codec import parts, stored
+from tallystick.codec import pages, parts, stored
 from tallystick.codec.frames import PLAIN_ADD
 from tallystick.codec.implementation import REFERENCES
 
-TWINNED = (parts, stored)
+TWINNED = (pages, parts, stored)
 
 _LEDGER = 5
 _LIES = (0, 1, 28, 43, 1 << 40, (1 << 64) - 1)
@@ -56,6 +56,22 @@ def _responses_of_runs(random: Random) -> None:
     compare("responses_of_runs", runs)
 
 
+def _page_pieces(random: Random) -> None:
+    """Mostly entries that ascend, with gaps up to those that end a piece or a page."""
+    entry, entries = random.choice((0, 4000, 1 << 40, (1 << 63) - 2_000_000)), list[int]()
+    gaps = random.choice(((1,), (1, 2), (1, 16, 17, 18, 19), (1, 4095, 4096, 5000), (1, 1, 1, 0, -1)))
+    for _ in range(random.choice((0, 1, 2, 20, 200))):
+        entries.append(entry if random.random() < 0.99 else random.choice((-1, -5, max(0, entry - 1))))
+        entry += random.choice(gaps)
+    if random.random() < 0.1:
+        entries.append((1 << 63) - 1)
+    starts = [random.randrange(1 << 40) if random.random() < 0.999 else (1 << 64) - 1 for _ in entries]
+    if random.random() < 0.05 and starts:
+        starts.pop()
+    base = random.choice((0, 1 << 40, (1 << 63) - 1, (1 << 63) - 1, -1))
+    compare("page_pieces", array("q", entries), array("Q", starts), base)
+
+
 def _parts(random: Random) -> list[Any]:
     kinds: list[Callable[[bytes], Any]] = [bytes, bytearray, memoryview]
     sizes = [random.choice((0, 5, 100, 3000)) for _ in range(random.choice((0, 1, 3, 20)))]
@@ -81,5 +97,5 @@ def _copy_parts(random: Random) -> None:
 
 COMPARISONS: dict[str, Callable[[Random], None]] = {
     comparison.__name__.removeprefix("_"): comparison
-    for comparison in (_responses_of_adds, _responses_of_runs, _crc32c_of_parts, _copy_parts)
+    for comparison in (_responses_of_adds, _responses_of_runs, _page_pieces, _crc32c_of_parts, _copy_parts)
 }

@@ -25,6 +25,7 @@ from tallystick.bookkeeper.bookie.entry_log import LogWriter
 from tallystick.bookkeeper.bookie.ledgers import Ledger, holds
 from tallystick.bookkeeper.bookie.log_index import EntryLog, Piece, load_index, log_path
 from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.codec.pages import PAGE_BITS
 from tallystick.codec.steps import Steps
 from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk, File
@@ -163,7 +164,7 @@ class Compaction:
 
 def _live_part(piece: Piece, pages: index.Pages) -> _Part | None:
     """Return the entries that the index finds in this piece, None if there are none."""
-    first, locations = (piece.page << index.PAGE_BITS) + piece.slot, piece.locations
+    first, locations = (piece.page << PAGE_BITS) + piece.slot, piece.locations
     page = pages.get(piece.page)
     if page is not None and page[piece.slot : piece.slot + len(locations)] == locations and 0 not in locations:
         return array("q", range(first, first + len(locations))), locations

@@ -35,6 +35,7 @@ from tallystick.bookkeeper.bookie.log_index import (
 )
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.codec.pages import page_pieces
 from tallystick.codec.parts import crc32c_of_parts
 from tallystick.errors import CorruptRecord, StorageError
 from tallystick.runtime.atomic import write_atomic
@@ -63,8 +64,7 @@ class LogWriter:
     def add(self, ledger: LedgerId, entries: array[int], starts: array[int], frames: bytes) -> None:
         """Add stored frames of ascending entries; ``starts`` are their offsets in ``frames``."""
         base = (self._id << index.OFFSET_BITS) + self._end
-        locations = array("Q", [base + start for start in starts])
-        self.pieces += [Piece(ledger, *page) for page in index.split(entries, locations)]
+        self.pieces += [Piece(ledger, *page) for page in page_pieces(entries, starts, base)]
         self._sizes[ledger] = self._sizes.get(ledger, 0) + len(frames)
         self._entries += len(entries)
         view, position = memoryview(frames), 0

@@ -5,24 +5,22 @@ A location is ``log id << 40 | offset of the frame in the log``; 0 means "not th
 has zeros in the gaps, at most 16 for each entry; entries that lie farther apart are in the sparse rest, sorted. So an
 entry takes 8 bytes where ids are dense, and never more than some 200, an otherwise empty page included.
 
-Another thread may look through a ledger's ids while the loop enters locations: a sparse rest is replaced as a whole,
-and what moves from it to its page is there before it leaves the rest.
+``codec.pages`` has a page's measures, and splits what an entry log brings by page. Another thread may look through a
+ledger's ids while the loop enters locations: a sparse rest is replaced as a whole, and what moves from it to its page
+is there before it leaves the rest.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 
 from tallystick.bookkeeper.wire.values import EntryId
+from tallystick.codec.pages import PADDING, PAGE_BITS, SLOT_MASK
 
 OFFSET_BITS = 40
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
-PAGE_BITS = 12
-PAGE_SLOTS = 1 << PAGE_BITS
-SLOT_MASK = PAGE_SLOTS - 1
-PADDING = 16  # so many zeros an entry may cost
 
 Location = int
 _NO_PAGE = array("Q")
@@ -147,34 +145,6 @@ def _absorb(pages: Pages, number: int, page: array[int]) -> None:
         pages.sparse[number] = rest[at:count] + rest[at + count :]
     else:
         del pages.sparse[number]
-
-
-def split(entries: array[int], locations: array[int]) -> Iterator[tuple[int, int, array[int]]]:
-    """Split ascending entries and their locations by page: (page number, first slot, locations with zeros in the gaps).
-
-    Where a gap is wider than ``PADDING`` another piece of the page begins.
-    """
-    start = 0
-    while start < len(entries):
-        first = entries[start]
-        stop = bisect_left(entries, ((first >> PAGE_BITS) + 1) << PAGE_BITS, start)
-        if entries[stop - 1] - first == stop - start - 1:
-            yield first >> PAGE_BITS, first & SLOT_MASK, locations[start:stop]
-        else:
-            yield from _split_page(entries[start:stop], locations[start:stop])
-        start = stop
-
-
-def _split_page(entries: array[int], locations: array[int]) -> Iterator[tuple[int, int, array[int]]]:
-    wide = (at for at in range(1, len(entries)) if entries[at] - entries[at - 1] > PADDING + 1)
-    start = 0
-    for stop in (*wide, len(entries)):
-        first = entries[start]
-        piece = array("Q", bytes(8 * (entries[stop - 1] - first + 1)))
-        for entry, location in zip(entries[start:stop], locations[start:stop], strict=True):
-            piece[entry - first] = location
-        yield first >> PAGE_BITS, first & SLOT_MASK, piece
-        start = stop
 
 
 def last_of(number: int, slot: int, locations: array[int]) -> EntryId:

@@ -18,6 +18,7 @@ from tallystick.bookkeeper.bookie.log_index import LOG_HEADER, LOG_MAGIC, EntryL
 from tallystick.bookkeeper.wire.digest import ENTRY_HEADER
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.codec.checksum import crc32c
+from tallystick.codec.pages import page_pieces
 from tallystick.errors import CorruptRecord
 from tallystick.runtime.disk import BLOCK_BYTES, Disk, File
 
@@ -144,7 +145,7 @@ class _Rebuilding:
 
     def _end_ledger(self) -> None:
         if self._ledger is not None:
-            self._pieces += [Piece(self._ledger, *page) for page in index.split(self._entries, self._locations)]
+            self._pieces += [Piece(self._ledger, *page) for page in page_pieces(self._entries, self._locations, 0)]
         self._entries, self._locations = array("q"), array("Q")
 
     def _span(self, start: int, stop: int, before: Key, *, is_tail: bool = False) -> int:

@@ -29,6 +29,7 @@ from tallystick.bookkeeper.bookie.steps import STEP_LEDGERS
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
+from tallystick.codec.pages import PAGE_BITS, PAGE_SLOTS
 from tallystick.codec.steps import Steps
 
 
@@ -371,7 +372,7 @@ class Ledgers:
         for piece in pieces:
             if not holds(self.alive, piece.ledger, log_id):
                 continue
-            pages, first = self.alive[piece.ledger].pages, (piece.page << index.PAGE_BITS) + piece.slot
+            pages, first = self.alive[piece.ledger].pages, (piece.page << PAGE_BITS) + piece.slot
             moved = array("Q", [
                 location if index.get(pages, entry) >> index.OFFSET_BITS in sources else 0
                 for entry, location in enumerate(piece.locations, first)
@@ -379,7 +380,7 @@ class Ledgers:
             if any(moved):
                 index.put(pages, piece.page, piece.slot, moved)
             count += len(moved)
-            if count >= index.PAGE_SLOTS:
+            if count >= PAGE_SLOTS:
                 count = 0
                 yield
 

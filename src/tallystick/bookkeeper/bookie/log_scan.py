@@ -13,6 +13,7 @@ from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.log_index import Piece, load_index, log_path
 from tallystick.bookkeeper.wire.digest import ENTRY_HEADER
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.codec.pages import PAGE_BITS
 from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk, File
 
@@ -107,7 +108,7 @@ class LogScan:
 def places(pieces: list[Piece]) -> Iterator[Place]:
     """Yield the places of the entries of a log, in its order."""
     for piece in pieces:
-        for entry, location in enumerate(piece.locations, (piece.page << index.PAGE_BITS) + piece.slot):
+        for entry, location in enumerate(piece.locations, (piece.page << PAGE_BITS) + piece.slot):
             if location:
                 yield Place(piece.ledger, entry, location)
 

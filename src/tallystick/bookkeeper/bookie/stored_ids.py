@@ -18,6 +18,7 @@ from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.memtable import Rows, Run
 from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import EntryId
+from tallystick.codec.pages import PAGE_BITS
 
 _STORED = re.compile(rb"\x01+")
 
@@ -45,7 +46,7 @@ class StoredIds:
     def _runs_of_pages(self) -> Iterator[range]:
         # Each copy is made in one go, which no other thread interrupts, and in this order: see below. Some come twice.
         for number, _ in groupby(sorted_in_parts([*self.pages.sparse, *self.pages])):
-            base = number << index.PAGE_BITS
+            base = number << PAGE_BITS
             # In this order: what leaves the sparse rest is in the page before.
             rest, page = self.pages.sparse.get(number), self.pages.get(number)
             if page is not None:

@@ -220,6 +220,7 @@ PyObject *scan_v3_reads(ARGUMENTS);
 PyObject *encode_v3_read_responses(ARGUMENTS);
 PyObject *responses_of_adds(ARGUMENTS);
 PyObject *responses_of_runs(ARGUMENTS);
+PyObject *page_pieces(ARGUMENTS);
 PyObject *crc32c_of_parts(ARGUMENTS);
 PyObject *copy_parts(ARGUMENTS);
 PyObject *crc32c_digest(ARGUMENTS);

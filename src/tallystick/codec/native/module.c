@@ -48,6 +48,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(encode_v3_read_responses),
     FUNCTION(responses_of_adds),
     FUNCTION(responses_of_runs),
+    FUNCTION(page_pieces),
     FUNCTION(crc32c_of_parts),
     FUNCTION(copy_parts),
     FUNCTION(crc32c_digest),

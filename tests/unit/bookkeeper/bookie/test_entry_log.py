@@ -17,6 +17,7 @@ from tallystick.bookkeeper.bookie.entry_log import EntryLogs, LogWriter
 from tallystick.bookkeeper.bookie.log_index import log_path
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
+from tallystick.codec.pages import PAGE_BITS
 from tallystick.errors import CorruptRecord
 from tallystick.sim.disk import SimDisk
 
@@ -47,7 +48,7 @@ def test_what_was_written_is_read_after_a_power_loss() -> None:
     logs = EntryLogs(disk, lambda _: "/", SMALL)
     for piece in logs.load(1):
         for place, location in enumerate(piece.locations):
-            entry = (piece.page << index.PAGE_BITS) + piece.slot + place
+            entry = (piece.page << PAGE_BITS) + piece.slot + place
             assert location == index.get(pages[piece.ledger], entry)
     for ledger, entries in LEDGERS.items():
         for entry in entries:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.bookie import index
+from tallystick.codec.pages import PADDING, PAGE_BITS, page_pieces
 
 ids = st.one_of(st.integers(0, 9000), st.integers((1 << 60) - 5, (1 << 60) + 5000))
 
@@ -16,7 +17,7 @@ ids = st.one_of(st.integers(0, 9000), st.integers((1 << 60) - 5, (1 << 60) + 500
 def enter(pages: index.Pages, log: int, entries: list[int]) -> dict[int, int]:
     """The entries as one log would have them, 100 bytes each."""
     locations = [(log << index.OFFSET_BITS) + 32 + 100 * place for place in range(len(entries))]
-    for number, slot, piece in index.split(array("q", entries), array("Q", locations)):
+    for number, slot, piece in page_pieces(array("q", entries), array("Q", locations), 0):
         index.put(pages, number, slot, piece)
     return dict(zip(entries, locations, strict=True))
 
@@ -88,7 +89,7 @@ def test_entries_that_lie_close_are_dense_and_those_that_lie_apart_are_sparse() 
     enter(pages, 1, [0, 2, 3])
     assert (list(map(len, pages.values())), pages.sparse) == ([4], {})
     enter(pages, 2, [(1 << 60) + 1])
-    assert len(pages) == 2 and len(pages[(1 << 60) >> index.PAGE_BITS]) == 2
+    assert len(pages) == 2 and len(pages[(1 << 60) >> PAGE_BITS]) == 2
     enter(pages, 3, [300, 4000])
     assert (len(pages[0]), list(pages.sparse[0][:2])) == (4, [300, 4000])
     enter(pages, 4, list(range(4, 290)))  # near enough to the next entry to be padded up to it
@@ -117,10 +118,10 @@ def test_no_pattern_of_ids_costs_more_than_a_bound_for_each_entry() -> None:
             pages, written = index.Pages(), 0
             entries = [start * stride + 3000 + at * 3 for start in range(200) for at in range(size)]
             entries = sorted(set(entries))
-            for number, slot, piece in index.split(array("q", entries), array("Q", range(1, len(entries) + 1))):
+            for number, slot, piece in page_pieces(array("q", entries), array("Q", range(len(entries))), 1):
                 index.put(pages, number, slot, piece)
                 written += 24 + 8 * len(piece)
             kept = sum(map(sys.getsizeof, (*pages.values(), *pages.sparse.values())))
             assert kept <= 260 * len(entries), (stride, size)
-            assert written <= 8 * (index.PADDING + 4) * len(entries), (stride, size)
+            assert written <= 8 * (PADDING + 4) * len(entries), (stride, size)
             assert [index.get(pages, entry) for entry in entries] == list(range(1, len(entries) + 1))

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from support.stores import Store
 from tallystick.bookkeeper.bookie import steps
-from tallystick.bookkeeper.bookie.index import PAGE_SLOTS, Pages, put
+from tallystick.bookkeeper.bookie.index import Pages, put
 from tallystick.bookkeeper.bookie.stored_ids import StoredIds
+from tallystick.codec.pages import PAGE_SLOTS
 
 ENTRIES = st.lists(
     st.one_of(
