@@ -27,8 +27,6 @@ READ_PREFIX = 28  # length, header, code, ledger, entry: what stands before the 
 _LENGTH_BYTES = 4
 _HEADER_BYTES = 32
 _FEW = 4  # of fewer entries columns are not worth while
-SPARE_BYTES = 64  # so many may be read at each place of packed payloads
-_SPARE = bytes(SPARE_BYTES)
 _COPIED_BYTES = 8 * 1024  # up to this size a copy of an entry costs less than a view of it
 _HEADER = struct.Struct(">qqqq")
 _READ = struct.Struct(">IIqq")
@@ -124,14 +122,14 @@ class EvenEntries(Sequence[memoryview]):
 class PackedEntries(Sequence[memoryview]):
     """Payloads of any sizes, one after another: no object each until asked."""
 
-    data: memoryview  # and SPARE_BYTES behind the last one
+    data: memoryview
     offsets: array[int]  # payload i is data[offsets[i] : offsets[i + 1]]
 
     @staticmethod
     def of(payloads: Sequence[Buffer]) -> PackedEntries:
         """The same payloads, copied."""
         offsets = array("q", accumulate(map(len, payloads), initial=0))
-        return PackedEntries(memoryview(b"".join((*payloads, _SPARE))), offsets)
+        return PackedEntries(memoryview(b"".join(payloads)), offsets)
 
     @property
     def bytes(self) -> memoryview:
@@ -178,7 +176,7 @@ def _joined_packed(parts: Sequence[PackedEntries]) -> PackedEntries:
     for part in parts:
         moved = offsets[-1] - part.offsets[0]
         offsets.extend(part.offsets[1:] if not moved else array("q", [end + moved for end in part.offsets[1:]]))
-    return PackedEntries(memoryview(b"".join((*(part.bytes for part in parts), _SPARE))), offsets)
+    return PackedEntries(memoryview(b"".join(part.bytes for part in parts)), offsets)
 
 
 @dataclass(frozen=True, slots=True)

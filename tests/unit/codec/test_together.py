@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.reads import (
-    SPARE_BYTES,
     Buffer,
     EntryRun,
     EvenEntries,
@@ -155,7 +154,7 @@ def test_entries_of_many_sizes_are_packed() -> None:
     entries[4] = digest.encode(EntryHeader(LEDGER, FIRST + 4, 0, 0), b"longer than the others")
     assert assert_opened_alike(entries, digest) == COUNT
     payloads = open_together(entries, LEDGER, FIRST, digest.compute_all, digest.size).payloads
-    assert isinstance(payloads, PackedEntries) and len(payloads.data) == sum(map(len, payloads)) + SPARE_BYTES
+    assert isinstance(payloads, PackedEntries) and len(payloads.data) == sum(map(len, payloads))
     assert payloads[4].tobytes() == b"longer than the others" and payloads[-1].obj is payloads[0].obj
 
 

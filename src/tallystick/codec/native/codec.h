@@ -162,8 +162,6 @@ void choose_crc32(void);
 #define ENTRY_START_BYTES (ENTRY_HEADER_BYTES + 4) /* before the payload, with a CRC32C */
 #define COPIED_BYTES (8 * 1024)                    /* of an entry whose payload is copied, at most */
 
-#define SPARE_BYTES 64                             /* zeros behind packed payloads */
-
 /* Whether these bytes are this entry, with a good CRC32C. */
 bool is_entry(const uint8_t *bytes, Py_ssize_t size, int64_t ledger, int64_t entry);
 

@@ -32,8 +32,7 @@ static bool room_for(Together *together, Py_ssize_t most) {
 
 static bool room_for_payloads(Together *together, Py_ssize_t capacity) {
     together->capacity = capacity;
-    together->packed = capacity > PY_SSIZE_T_MAX - SPARE_BYTES ? PyErr_NoMemory()
-                                                               : PyBytes_FromStringAndSize(NULL, capacity + SPARE_BYTES);
+    together->packed = PyBytes_FromStringAndSize(NULL, capacity);
     return together->packed != NULL;
 }
 
@@ -66,11 +65,10 @@ static bool take(Together *together, const uint8_t *entry, Py_ssize_t size) {
 
 /* The payloads that are packed. */
 static PyObject *packed_payloads(PyObject *module, Together *together) {
-    memset(PyBytes_AsString(together->packed) + together->used, 0, SPARE_BYTES);
     PyObject *type = imported(module, PACKED_ENTRIES), *payloads = NULL;
     PyObject *data = type == NULL ? NULL : PyMemoryView_FromObject(together->packed);
     if (data != NULL && together->used < together->capacity)
-        replace(&data, slice_of(data, 0, together->used + SPARE_BYTES));
+        replace(&data, slice_of(data, 0, together->used));
     PyObject *offsets = data == NULL ? NULL : number_array(module, 'q', together->offsets, together->count + 1);
     if (offsets != NULL)
         payloads = PyObject_CallFunctionObjArgs(type, data, offsets, NULL);
