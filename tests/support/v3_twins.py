@@ -89,7 +89,7 @@ def _heads(random: Random, operation: int, before: bytes, tag: bytes, entry_tag:
         message = b"%b%b%b%b" % (tag, _number(random, ledger), entry_tag, _number(random, entry))
         size = len(message) + (random.choice((1, -1)) if random.random() < 0.01 else 0)
         parts.append(_frame(random, operation, txn + number, b"%b%c%b" % (before, size, message)))
-        entry += 1
+        entry += random.choice((1, 1, 1, 2)) if uneven else 1
     return parts
 
 

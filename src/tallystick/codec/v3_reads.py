@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import re
 import struct
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from operator import lt
 
 from tallystick.codec.implementation import with_twin
 from tallystick.codec.reads import READ_PREFIX, response_entries
@@ -74,23 +76,20 @@ def encode_v3_reads(first_txn: int, ledger: int, entries: Sequence[int]) -> byte
 
 
 @with_twin
-def scan_v3_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[int], list[tuple[int, int, int]], int]:
-    """The plain READs from ``start``: request ids, runs of consecutive entries (ledger, first, count), and where it
-    stopped. Entry -1 is not plain; other ids are not judged.
+def scan_v3_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[int], list[tuple[int, array[int]]], int]:
+    """The plain READs from ``start``: request ids, runs of ascending entries of one ledger (ledger, entries), and where
+    it stopped. Entry -1 is not plain; other ids are not judged.
     """
-    txn_ids, ledgers, entries, stop = scan_heads(_PLAIN_READ, buffer, start, end)
-    if not entries:
-        return txn_ids, [], stop
-    count, ledger, first = len(entries), ledgers[0], entries[0]
-    if entries == list(range(first, first + count)) and ledgers.count(ledger) == count:
-        return txn_ids, [(ledger, first, count)], stop
-    runs, following = list[tuple[int, int, int]](), first
-    for entry_ledger, entry in zip(ledgers, entries, strict=True):
-        if entry != following or entry_ledger != ledger:
-            runs.append((ledger, first, following - first))
-            ledger, first = entry_ledger, entry
-        following = entry + 1
-    runs.append((ledger, first, following - first))
+    txn_ids, ledgers, numbers, stop = scan_heads(_PLAIN_READ, buffer, start, end)
+    count, entries = len(numbers), array("q", numbers)
+    if count and ledgers.count(ledgers[0]) == count and all(map(lt, entries, entries[1:])):
+        return txn_ids, [(ledgers[0], entries)], stop
+    runs: list[tuple[int, array[int]]] = []
+    first = 0
+    for at in range(1, count + 1):
+        if at == count or ledgers[at] != ledgers[first] or entries[at - 1] >= entries[at]:
+            runs.append((ledgers[first], entries[first:at]))
+            first = at
     return txn_ids, runs, stop
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from array import array
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ RUNS = st.tuples(ids, ledgers | st.just(-1), ids | st.just(-1), st.integers(1, 2
 
 
 @given(st.lists(RUNS, max_size=5), st.data())
-def test_scan_read_requests_joins_consecutive_entries(
+def test_scan_read_requests_joins_ascending_entries(
     runs: list[tuple[int, int, int, int, int]], data: st.DataObject
 ) -> None:
     last = (1 << 63) - 1
@@ -66,9 +67,10 @@ def test_scan_read_requests_joins_consecutive_entries(
     assert stop == (whole[-1][1] if whole else 4)
     assert txn_ids == [txn for txn, _, _ in plain[: len(whole)]]
     expected = [(ledger, entry) for _, ledger, entry in plain[: len(whole)]]
-    assert [(ledger, first + at) for ledger, first, count in found for at in range(count)] == expected
-    for (ledger, first, count), following in itertools.pairwise(found):
-        assert following[:2] != (ledger, first + count)
+    assert [(ledger, entry) for ledger, entries in found for entry in entries] == expected
+    for (ledger, entries), (following_ledger, following) in itertools.pairwise(found):
+        assert following_ledger != ledger or following[0] <= entries[-1]
+    assert all(list(entries) == sorted(set(entries)) for _, entries in found)
 
 
 @pytest.mark.parametrize("before", [0, 3, 8, 50, 2000])
@@ -93,7 +95,7 @@ def test_any_other_request_ends_the_run(other: bytes, before: int) -> None:
     plain = b"".join(read(1000 + at, 7, 50 + at) for at in range(before))
     txn_ids, runs, stop = scan_v3_read_requests(plain + other + plain, 0, 2 * len(plain) + len(other))
     assert (txn_ids, stop) == (list(range(1000, 1000 + before)), len(plain))
-    assert runs == ([(7, 50, before)] if before else [])
+    assert runs == ([(7, array("q", range(50, 50 + before)))] if before else [])
 
 
 @given(st.integers(0, 30), st.data())
@@ -109,7 +111,7 @@ def test_a_request_that_was_changed_anywhere_is_taken_as_protobuf_takes_it_or_no
 def check_requests(stream: bytes) -> int:
     """Compare what is taken with what protobuf takes; returns how many are."""
     txn_ids, runs, stop = scan_v3_read_requests(stream, 0, len(stream))
-    asked = [(ledger, first + at) for ledger, first, count in runs for at in range(count)]
+    asked = [(ledger, entry) for ledger, entries in runs for entry in entries]
     for txn, about, (low, high) in zip(txn_ids, asked, bodies_of(stream, 0, stop), strict=True):
         assert v3.decode_request(stream[low:high]) == v3.ReadRequest(v3.Header(txn), *about)
     return len(txn_ids)
@@ -128,7 +130,10 @@ def test_each_byte_of_a_request_counts(count: int) -> None:
 def test_a_run_is_of_one_ledger(count: int) -> None:
     stream = b"".join(read(200 + at, 7 + at // count, 50 + at) for at in range(2 * count))
     _, runs, _ = scan_v3_read_requests(stream, 0, len(stream))
-    assert runs == [(7, 50, count), (8, 50 + count, count)]
+    assert [(ledger, list(entries)) for ledger, entries in runs] == [
+        (7, list(range(50, 50 + count))),
+        (8, list(range(50 + count, 50 + 2 * count))),
+    ]
 
 
 # Responses

@@ -178,14 +178,14 @@ class WireV3:
                 result.add_response(encode_response(response), commit, deferred=adds.deferred)
 
     def _read_run(self, data: bytes, start: int, end: int, result: ServeResult, has_time: Callable[[], bool]) -> bool:
-        """Serve plain reads of consecutive entries: those that lie together leave the storage together."""
+        """Serve plain reads of ascending entries: those that lie together leave the storage together."""
         if Permission.READ not in self._permission:
             return False
         txn_ids, runs, stop = scan_v3_read_requests(data, start, min(end, start + _SCAN_BYTES))
         result.reads = result.reads or bool(runs)
         at = 0  # of the next one in ``txn_ids``
-        for ledger, first, count in runs:
-            entries, lac = range(first, first + count), self._lacs.told_with(ledger)
+        for ledger, entries in runs:
+            lac = self._lacs.told_with(ledger)
             while entries:
                 if result.size >= result.limit or (at and not has_time()):
                     result.position = _after(data, start, at)

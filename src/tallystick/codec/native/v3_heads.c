@@ -108,18 +108,24 @@ PyObject *scan_v3_acks(ARGUMENTS) {
     return result;
 }
 
-/* (ledger, first, count) of each run of consecutive entries; NULL with an exception set. */
-static PyObject *runs_of(const Head *heads, Py_ssize_t count) {
+/* (ledger, entries) of each run of ascending entries; NULL with an exception set. */
+static PyObject *runs_of(PyObject *module, const Head *heads, Py_ssize_t count) {
     PyObject *runs = PyList_New(0);
+    int64_t *entries = PyMem_Malloc(count ? (size_t)count * sizeof *entries : 1);
+    if (entries == NULL) {
+        PyErr_NoMemory();
+        Py_CLEAR(runs);
+    }
     for (Py_ssize_t at = 0, first = 0; runs != NULL && at < count; at++) {
-        if (at + 1 < count && heads[at + 1].ledger == heads[at].ledger && heads[at + 1].entry == heads[at].entry + 1)
+        entries[at] = (int64_t)heads[at].entry;
+        if (at + 1 < count && heads[at + 1].ledger == heads[at].ledger && heads[at + 1].entry > heads[at].entry)
             continue;
-        const Head *begin = &heads[first];
-        if (!append(runs, Py_BuildValue("(KKn)", (unsigned long long)begin->ledger, (unsigned long long)begin->entry,
-                                        at + 1 - first)))
+        PyObject *run = number_array(module, 'q', entries + first, at + 1 - first);
+        if (run == NULL || !append(runs, Py_BuildValue("(KN)", (unsigned long long)heads[at].ledger, run)))
             Py_CLEAR(runs);
         first = at + 1;
     }
+    PyMem_Free(entries);
     return runs;
 }
 
@@ -128,13 +134,12 @@ PyObject *scan_v3_read_requests(ARGUMENTS) {
     PyObject *bound[3], *txn_ids = NULL, *runs = NULL;
     Region region;
     Py_ssize_t count, position;
-    (void)module;
     if (!bind_arguments(&SIGNATURE, args, nargs, kwnames, bound) || !open_region(&region, bound[0], bound[1], bound[2]))
         return NULL;
     Head *heads = heads_of(&READ, &region, &count, &position);
     close_region(&region);
     if (heads != NULL && (txn_ids = column_of(heads, count, TXN)) != NULL)
-        runs = runs_of(heads, count);
+        runs = runs_of(module, heads, count);
     PyMem_Free(heads);
     PyObject *result = runs == NULL ? NULL : Py_BuildValue("(OOn)", txn_ids, runs, position);
     Py_XDECREF(txn_ids);

@@ -98,13 +98,24 @@ def test_a_call_ends_when_its_time_is_over_whatever_came_with_one_read(room: Roo
 @pytest.mark.parametrize("stored", [True, False])
 def test_plain_reads_of_one_socket_read_end_when_the_time_is_over_too(room: Room, stored: bool) -> None:
     if stored:
-        room.ask(adds_v3(7, range(0, 200, 2)))
-    data, left = b"".join(read_v3(7, entry, number=entry) for entry in range(0, 200, 2)), iter([*range(9, -1, -1), 0])
+        room.ask(adds_v3(7, range(100)))
+    entries = range(99, -1, -1)  # none is in one run with the next
+    data, left = b"".join(read_v3(7, entry, number=entry) for entry in entries), iter([*range(9, -1, -1), 0])
     served = room.wire.serve(data, has_time=lambda: next(left) > 0)
     assert len(served.at_once) == 10 and not served.need
     rest = room.wire.serve(data[served.position :], has_time=lambda: True)
     answers = answers_v3(b"".join(served.at_once + rest.at_once))
-    assert [(answer.request_id, answer.entry) for answer in answers] == [(entry, entry) for entry in range(0, 200, 2)]
+    assert [(answer.request_id, answer.entry) for answer in answers] == [(entry, entry) for entry in entries]
+
+
+def test_plain_reads_of_a_striped_ledger_are_answered_together(room: Room) -> None:
+    """A bookie has some of its entries, and each was looked for by itself: ten times what it costs together."""
+    entries = [entry for entry in range(90) if entry % 3]
+    room.ask(adds_v3(7, entries))
+    served = room.wire.serve(b"".join(read_v3(7, entry, number=entry) for entry in entries))
+    assert len(served.at_once) == 1
+    answers = answers_v3(b"".join(served.at_once))
+    assert [(answer.request_id, answer.entry) for answer in answers] == [(entry, entry) for entry in entries]
 
 
 def test_adds_that_came_together_are_stored_some_at_a_time_while_there_is_time(room: Room) -> None:
