@@ -172,8 +172,8 @@ REPAIR_MUTANTS = (
     _planted(
         "a reader passes over what was given up",
         "bookkeeper/ledger/ranges.py",
-        "bookies, quorum, digest_type, password, lost))",
-        "bookies, quorum, digest_type, password))",
+        "bookies, quorum, digest_type, password, lost, mean_bytes))",
+        "bookies, quorum, digest_type, password, (), mean_bytes))",
         killer=GIVE_UP,
     ),
     _planted(

@@ -116,21 +116,23 @@ def _batch(runs: list[EntryRun], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _int64(values: array[int], rows: int) -> pa.Array:
+def _int64(values: array[int] | Numbers, rows: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(values)])
 
 
 def _ledgers(runs: list[EntryRun], rows: int) -> pa.Array:
-    values = array("q")
+    values, count = np.empty(rows, np.int64), 0
     for run in runs:
-        values.extend(array("q", [run.ledger]) * len(run))
+        values[count : count + len(run)] = run.ledger
+        count += len(run)
     return _int64(values, rows)
 
 
 def _entries(runs: list[EntryRun], rows: int) -> pa.Array:
-    values = array("q")
+    values, count = np.arange(rows, dtype=np.int64), 0
     for run in runs:
-        values.extend(array("q", range(run.first, run.first + len(run))))
+        values[count : count + len(run)] += run.first - count
+        count += len(run)
     return _int64(values, rows)
 
 

@@ -40,7 +40,8 @@ from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, Ta
 
 PIECE_BYTES = 1024 * 1024
 MAX_PIECES = 8
-FIRST_PIECE_ENTRIES = 16  # their size tells how many the next piece may have
+FIRST_PIECE_ENTRIES = 16  # their size tells how many the next piece may have, and
+FIRST_PIECE_BYTES = 256 * 1024  # as many, if that is more, by the mean size of entries of a closed ledger
 MAX_GROWTH = 8
 MAX_PIECE_ENTRIES = 65_536
 MAX_SINGLE_READS = 512  # of one piece, and
@@ -116,6 +117,7 @@ class _RangeReader:
         self._client, self._settings, self._slow, self._counts = client, client.settings, client.slow, client.counts
         self._piece_bytes = max(1, min(PIECE_BYTES, client.settings.read_window_bytes // 2))
         self._count = FIRST_PIECE_ENTRIES
+        self._has_learnt = False
         self.depth = 1  # pieces in flight; more when the size of an entry is known
         # Batches go on at one replica: they arrive one after another, each opened while the next is on its way.
         self._reading_from: BookieId | None = None
@@ -124,6 +126,8 @@ class _RangeReader:
     def pieces(self, ranges: Iterable[Range]) -> Iterator[Range]:
         for whole in ranges:
             first = whole.first
+            if not self._has_learnt and whole.mean_bytes and self._reads_batches(whole):
+                self._count = max(self._count, min(FIRST_PIECE_BYTES, self._piece_bytes) // (64 + whole.mean_bytes))
             while first <= whole.last:
                 limit = MAX_SINGLE_READS if whole.striping.striped else MAX_PIECE_ENTRIES
                 last = min(whole.last, first + min(self._count, limit) - 1)
@@ -131,6 +135,11 @@ class _RangeReader:
                     last = min(last, max(run[0] - 1, first))
                 yield whole._replace(first=first, last=last)
                 first = last + 1
+
+    def _reads_batches(self, piece: Range) -> bool:
+        """Whether responses keep to their limit of bytes, whatever the entries' sizes."""
+        allowed, now = self._client.batch_reads.allowed, self._client.now()
+        return not piece.striping.striped and all(allowed(bookie, now) for bookie in piece.bookies)
 
     async def fetch(self, piece: Range) -> _Fetched:
         """Fetch a piece. Raises what its first entry failed with."""
@@ -161,6 +170,7 @@ class _RangeReader:
 
     def _learn(self, runs: list[EntryRun], began_at: float, *, is_striped: bool) -> None:
         self._counts.read_latencies.took(self._client.now() - began_at)
+        self._has_learnt = True
         entries, payload_bytes = sum(map(len, runs)), sum(run.payload_bytes for run in runs)
         self._counts.reads += entries
         self._counts.read_bytes += payload_bytes
@@ -208,7 +218,8 @@ class _RangeReader:
 
     async def _ask_singles(self, piece: Range, bookie: BookieId) -> EntryRun:
         """From the front of the piece as many as this bookie gives without a failure; raises the first one's."""
-        entries = range(piece.first, min(piece.last, piece.first + MAX_SINGLE_READS - 1) + 1)
+        most = MAX_SINGLE_READS if self._has_learnt else FIRST_PIECE_ENTRIES
+        entries = range(piece.first, min(piece.last, piece.first + most - 1) + 1)
         reads = self._client.read_run(bookie, piece.ledger, entries)
         try:
             await reads.done

@@ -22,6 +22,7 @@ class Range(NamedTuple):
     digest_type: DigestType
     password: bytes = b""
     lost: Lost = ()  # what was given up of the ledger
+    mean_bytes: int = 0  # of a payload of the ledger, once it is closed; 0: nobody knows
 
     def __repr__(self) -> str:  # without the password
         return f"Range(ledger={self.ledger}, first={self.first}, last={self.last}, bookies={self.bookies})"
@@ -35,11 +36,12 @@ def ranges_of(ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: 
     """Split the entries ``first`` … ``last`` by fragment. Raises MetadataError if nobody can read which are lost."""
     ranges, stop = [], last
     quorum, digest_type, password = metadata.write_quorum, metadata.digest_type, metadata.password
-    lost = lost_of(metadata.custom)
+    lost, count = lost_of(metadata.custom), metadata.last_entry + 1 if metadata.is_closed else 0
+    mean_bytes = metadata.length // count if count else 0
     for fragment in reversed(metadata.fragments):
         start = max(first, fragment.first)
         if start <= stop:
-            ranges.append(Range(ledger, start, stop, fragment.bookies, quorum, digest_type, password, lost))
+            ranges.append(Range(ledger, start, stop, fragment.bookies, quorum, digest_type, password, lost, mean_bytes))
         stop = min(stop, fragment.first - 1)
     ranges.reverse()
     return ranges

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest
-from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
+from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, TallyError, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
@@ -75,6 +76,35 @@ async def test_q17_unstriped_ranges_are_read_in_few_round_trips(bench: Bench) ->
     requests = [request for bookie in bench.bookies.values() for request in bookie.requests]
     assert all(isinstance(request, v2.BatchReadFrame) for request in requests)
     assert len(requests) < 15
+
+
+@pytest.mark.parametrize(("quorum", "wire", "mean_bytes", "most"), [
+    (3, "v2", 40, 2520), (3, "v2", 1000, 246), (3, "v2", 100_000, 16), (3, "v2", 0, 16), (3, "v3", 40, 16),
+    (2, "v2", 40, 16),
+])  # fmt: skip
+async def test_a_closed_ledger_says_how_many_entries_come_first(
+    bench: Bench, quorum: int, wire: str, mean_bytes: int, most: int
+) -> None:
+    """Where responses are bounded, however long the entries are after all."""
+    await bench.bookie(*NAMES)
+    stored_range = store(bench, NAMES, quorum, 0, 2999)._replace(mean_bytes=mean_bytes)
+    client = bench.client(wire=wire)
+    async with aclosing(fetch_runs(client, [stored_range])) as runs:
+        async for run in runs:
+            assert run.first == 0
+            break
+    if wire == "v3" or quorum == 2:
+        requests = [request for bookie in bench.bookies.values() for request in bookie.requests]
+        assert len(requests) + sum(len(bookie.requests_v3) for bookie in bench.bookies.values()) == most
+    else:
+        assert [request.max_count for request in asked(bench.bookies["b1"], v2.BatchReadFrame)][:1] == [most]
+
+
+def test_the_mean_size_is_that_of_a_closed_ledger() -> None:
+    opened = LedgerMetadata(ensemble_size=3, write_quorum=3, ack_quorum=2, fragments=(Fragment(0, NAMES),))
+    closed = replace(opened, state=LedgerState.CLOSED, last_entry=9, length=1005)
+    empty = replace(opened, state=LedgerState.CLOSED, last_entry=-1, length=0)
+    assert [ranges_of(LEDGER, metadata, 0, 5)[0].mean_bytes for metadata in (opened, closed, empty)] == [0, 100, 0]
 
 
 async def test_a_read_in_batches_goes_on_at_one_replica(bench: Bench) -> None:
