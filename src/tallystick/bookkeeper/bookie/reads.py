@@ -18,7 +18,7 @@ from tallystick.bookkeeper.bookie.stored_ids import StoredIds
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import ENTRY_HEADER
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
-from tallystick.codec.reads import response_entries
+from tallystick.codec.reads import READ_PREFIX, response_entries
 from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock
 
@@ -124,12 +124,13 @@ class EntryReads:
         frames, count_read = self.read_frames(ledger, range(first, first + count), max_bytes - size)
         if count_read:
             entries = response_entries(frames, count_read)
+            size += len(frames) - (READ_PREFIX - _LENGTH_BYTES) * count_read
         else:
             code, data = self.read(ledger, first)
             if code != Code.OK:
                 return code, []
             entries = [data]
-        size += _LENGTH_BYTES * len(entries) + sum(map(len, entries))
+            size += _LENGTH_BYTES + len(data)
         for _ in range(_MOST_STEPS):
             if size >= max_bytes or len(entries) == count:
                 break

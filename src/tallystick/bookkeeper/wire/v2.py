@@ -195,6 +195,8 @@ def encode_batch_response(request: BatchReadFrame, code: Code, entries: Sequence
     head = _LENGTH_HEADER.pack(size, header(Op.BATCH_READ, 0, request.version))
     response = _BATCH_RESPONSE.pack(NUMBERS[code], request.ledger, request.first, request.request_id)
     encoded = {size: size.to_bytes(4, "big") for size in set(sizes)}  # most entries are as long as others
+    if len(encoded) == 1:  # nearly always, and then the length stands between all parts
+        return encoded[sizes[0]].join((head + response, *entries))
     lengths = map(encoded.__getitem__, sizes)
     return b"".join((head, response, *chain.from_iterable(zip(lengths, entries, strict=True))))
 

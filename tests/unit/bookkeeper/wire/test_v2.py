@@ -127,7 +127,10 @@ def test_each_code_has_a_number_and_a_number_that_is_none_is_undefined() -> None
         assert isinstance(answer, v2.Response) and answer.code is Code.UNDEFINED
 
 
-@given(ids, ids, ids, st.lists(st.binary(max_size=50), max_size=10))
+alike = st.builds(lambda entry, count: [entry] * count, st.binary(max_size=50), st.integers(2, 10))
+
+
+@given(ids, ids, ids, st.lists(st.binary(max_size=50), max_size=10) | alike)
 def test_batch_answers_round_trip(ledger: int, first: int, request_id: int, entries: list[bytes]) -> None:
     request = v2.BatchReadFrame(ledger, first, request_id, 0, 0)
     answer = v2.decode_response(v2.encode_batch_response(request, Code.OK, list(entries))[4:])
