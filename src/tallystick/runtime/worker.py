@@ -11,7 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
-Job = tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]
+Done = Callable[[Any, Exception | None], None]
+Job = tuple[Callable[[], Any], Done]
 
 
 class Worker(Protocol):
@@ -52,13 +53,17 @@ class ThreadWorker(Worker):
     """A thread.
 
     Leaner than an executor: a commit is submitted and reported without a future. The thread waits for a byte in a pipe:
-    the write lets go of the interpreter at the moment when the thread wants it, which the lock of a queue does not.
+    the write lets go of the interpreter at the moment when the thread wants it, which the lock of a queue does not. The
+    loop waits for a byte in another pipe, as its own way to be woken by a thread does not let go either.
     """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[Job | None] = deque()
         self._listening, self._bell = os.pipe()  # a byte a job
+        self._outcomes: deque[tuple[Done, Any, Exception | None]] = deque()
+        self._returns, self._return_bell = os.pipe()  # a byte an outcome
+        self._loop.add_reader(self._returns, self._report)
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -68,8 +73,12 @@ class ThreadWorker(Worker):
     def close(self) -> None:
         self._put(None)
         self._thread.join()
-        os.close(self._listening)
-        os.close(self._bell)
+        self._loop.remove_reader(self._returns)
+        while self._outcomes:
+            done, result, error = self._outcomes.popleft()
+            self._loop.call_soon(done, result, error)
+        for end in self._listening, self._bell, self._returns, self._return_bell:
+            os.close(end)
         self._bell = -1  # a later call fails: the number may belong to another file by then
 
     def _put(self, job: Job | None) -> None:
@@ -87,7 +96,14 @@ class ThreadWorker(Worker):
             result, error = call(), None
         except Exception as failure:
             result, error = None, failure
-        self._loop.call_soon_threadsafe(done, result, error)
+        self._outcomes.append((done, result, error))
+        os.write(self._return_bell, b".")
+
+    def _report(self) -> None:
+        """Report one outcome: whatever comes of that, the next one has a byte of its own."""
+        os.read(self._returns, 1)
+        done, result, error = self._outcomes.popleft()
+        done(result, error)
 
 
 def _nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from functools import partial
 
 import pytest
 
@@ -52,6 +53,45 @@ async def test_close_finishes_what_was_submitted_even_if_nobody_waits_for_it() -
     await asyncio.sleep(0)
     assert ran == [1]
     assert waiting.cancelled()
+
+
+async def test_close_reports_all_that_was_submitted_in_order() -> None:
+    worker, outcomes = ThreadWorker("test"), list[int | None]()
+    for number in range(100):
+        worker.submit(partial(int, number), lambda result, error: outcomes.append(result))
+    worker.close()
+    await asyncio.sleep(0)
+    assert outcomes == list(range(100))
+
+
+async def test_who_fails_at_an_outcome_keeps_no_other_from_its_own() -> None:
+    worker, gate = ThreadWorker("test"), threading.Event()
+
+    def broken(result: object, error: Exception | None) -> None:
+        raise ValueError("broken")
+
+    failures = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context["exception"]))
+    worker.submit(gate.wait, broken)  # both outcomes are there when the loop looks
+    outcome = asyncio.ensure_future(worker.run(lambda: 1))
+    await asyncio.sleep(0)
+    gate.set()
+    assert await outcome == 1
+    assert [str(failure) for failure in failures] == ["broken"]
+    worker.close()
+
+
+async def test_close_within_an_outcome_reports_the_others() -> None:
+    worker, outcomes = ThreadWorker("test"), list[str]()
+
+    def stop(result: object, error: Exception | None) -> None:
+        worker.close()
+        outcomes.append("stopped")
+
+    worker.submit(lambda: None, stop)
+    worker.submit(lambda: None, lambda result, error: outcomes.append("later"))
+    await until(lambda: len(outcomes) == 2)
+    assert outcomes == ["stopped", "later"]
 
 
 async def test_idle_waits_for_a_call_whose_caller_was_cancelled() -> None:
