@@ -194,11 +194,19 @@ def test_settings_that_do_not_fit_the_rows_end_the_query_in_words(
     assert "\n" not in str(refused.value)
 
 
-def test_a_source_that_spark_does_not_know_is_refused_in_words(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"Spark knows no source of this format \(format=kafkaa\)"):
-        ingest(
-            spark, options={}, target=f"delta:{tmp_path}", application="a", checkpoint=str(tmp_path), format="kafkaa"
-        )
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("kafkaa", r"Spark knows no source of this format \(format=kafkaa\)"),
+        ("kafka", r"Spark cannot follow this source: \[KAFKA_DATA_SOURCE_NOT_ENABLED\].* \(format=kafka\)"),
+        ("csv", r"Spark cannot follow this source: 'path' is not specified. \(format=csv\)"),
+    ],
+)
+def test_a_source_that_spark_cannot_follow_is_refused_in_words(
+    spark: SparkSession, tmp_path: Path, format: str, text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        ingest(spark, options={}, target=f"delta:{tmp_path}", application="a", checkpoint=str(tmp_path), format=format)
 
 
 def test_parquet(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path) -> None:

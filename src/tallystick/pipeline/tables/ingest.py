@@ -157,10 +157,13 @@ def _source(spark: SparkSession, format: str, options: Mapping[str, object]) -> 
         texts["startingOffsets"] = "earliest"
     try:
         return spark.readStream.format(format).options(**texts).load()
-    except Exception as error:  # py4j's own, of a kind that no type checker knows
-        if _UNKNOWN_FORMAT not in str(error):
+    except Exception as error:  # PySpark's, or py4j's own, of a kind that no type checker knows
+        if _UNKNOWN_FORMAT in str(error):
+            raise UsageError("Spark knows no source of this format", format=format) from None
+        if format.startswith("tally-"):
             raise
-        raise UsageError("Spark knows no source of this format", format=format) from None
+        first = str(error).splitlines()[0]  # the others are a trace of Java's
+        raise UsageError(f"Spark cannot follow this source: {first}", format=format) from error
 
 
 def _require_checkpoint(table: TableTarget, application: str, checkpoint: str) -> None:
