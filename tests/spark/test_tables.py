@@ -209,6 +209,19 @@ def test_a_source_that_spark_cannot_follow_is_refused_in_words(
         ingest(spark, options={}, target=f"delta:{tmp_path}", application="a", checkpoint=str(tmp_path), format=format)
 
 
+def test_the_command_says_in_words_what_ended_its_query(uri: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "tallystick", "spark", "ingest",
+            "spark/tables/persistent/none", f"delta:{tmp_path}/table", "--checkpoint", f"{tmp_path}/checkpoint",
+            "--uri", uri, "--trigger", "available-now", "--master", "local[1]",
+        ],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 1 and "tally: There is no stream of this name" in done.stderr
+    assert "\tat " not in done.stderr and "Traceback" not in done.stderr
+
+
 def test_parquet(spark: SparkSession, uri: str, publish: Publish, tmp_path: Path) -> None:
     name, table = "spark/tables/persistent/parquet", tmp_path / "table"
     publish(name, [b'{"n": %d}' % n for n in range(50)])

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 app = App(name="spark", help="Keep tables up to date by Spark.")
 POLL_S = 0.5
+# Spark's logger of how a query ended, with a trace of Java's and one of Python's: we say so in words.
+_ENDED_QUERIES = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 
 Application = Annotated[str, Parameter(help="Who writes, in the table. Others that write it have other names.")]
 StreamUri = Annotated[
@@ -145,6 +147,9 @@ def _session(master: str, conf: dict[str, str]) -> SparkSession:
         return tally_spark.register(SparkSession.builder.getOrCreate())
     session = tally_spark.session(master, **conf)
     session.sparkContext.setLogLevel("ERROR")
+    jvm: Any = session.sparkContext._jvm
+    log = jvm.org.apache.logging.log4j
+    log.core.config.Configurator.setLevel(_ENDED_QUERIES, log.Level.OFF)
     return session
 
 
