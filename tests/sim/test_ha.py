@@ -31,6 +31,9 @@ def test_promises_hold_in_fresh_schedules() -> None:
         2170662871,
         2170663313,  # a power loss brought back what retention had deleted, and queues began behind it
         1294204859,  # a master lost its first file, and was killed in the start that was to do without it
+        5000502,
+        7203432,  # the judge held a slave to what it acknowledged with the disk that it then lost
+        5001896,  # and waited for bytes where the newest file had none
     ],
 )
 def test_promises_hold_where_they_were_once_broken(seed: int) -> None:

@@ -100,7 +100,7 @@ class HaJudge:
         if len(holders) < self._plan.settings.slaves_needed:
             self.fail("H9", f"the send up to {end} is on {len(holders)} slaves")
         for slave in holders:
-            if slave.sync_flush:
+            if slave.sync_flush and slave.id not in self._emptied:
                 self._promises.append(_Promise(slave.id, end, crc32c(bytes(slave.log.data[:end]))))
 
     def _has(self, slave: HaView, end: int) -> bool:
