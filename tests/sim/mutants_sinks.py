@@ -121,8 +121,8 @@ SINK_MUTANTS = (
     _planted(
         "a sweep knows no run but the one that goes on (K5)",
         "sweep.py",
-        "    return note is not None and record is not None and not can_be_committed(note, record)\n",
-        "    return note is not None and record is not None\n",
+        "(record is None or not can_be_committed(note, record))",
+        "True",
         "K5",
     ),
     _planted(
@@ -196,6 +196,20 @@ SINK_MUTANTS = (
         "        await require_ours(context, stream, stored.value)\n",
         "",
         "test_sink_races.py::test_a_stream_that_a_broker_writes_is_not_switched",
+    ),
+    _seldom(
+        "what attempts of a forgotten application wrote stays for good (K5)",
+        "sweep.py",
+        "(record is None or not can_be_committed(note, record))",
+        "record is not None and not can_be_committed(note, record)",
+        "test_sink_forgetting.py::test_a_forgotten_application_leaves_its_rows_and_nothing_else",
+    ),
+    _seldom(
+        "whose answer was lost has forgotten nothing",
+        "forget.py",
+        "forgotten = record or forgotten",
+        "forgotten = record",
+        "test_sink_forgetting.py::test_the_answer_that_an_application_is_forgotten_may_be_lost",
     ),
     _seldom(
         "a sweep deletes what an owner notes (K5)",

@@ -32,6 +32,7 @@ _CHANGES = frozenset(
         "decommission",
         "delete",
         "forget",
+        "forget-sink",
         "hand-over",
         "init",
         "recover",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli import stream_cursors, stream_messages
+from tallystick.cli import stream_cursors, stream_messages, stream_sinks
 from tallystick.cli.options import NUMBER, SERVICE, WHOLE, MetadataOption
 from tallystick.cli.stream_options import OWNER, OwnerOptions, StreamExplain, StreamJson, StreamName, Takeover, Yes
 
@@ -17,6 +17,9 @@ for _command in (
     stream_messages.tail,
     stream_cursors.cursors,
     stream_cursors.seek,
+    stream_sinks.sinks,
+    stream_sinks.forget_sink,
+    stream_sinks.sweep,
 ):
     app.command(_command)
 app.command(stream_messages.append, usage="Usage: tally stream append [OPTIONS] NAME [TEXT...]")
@@ -172,27 +175,6 @@ def roll(
         output.json_line({"stream": name, "closed_ledger": ledger})
     else:
         print(f"stream {name}: " + ("it has no entries" if ledger is None else f"ledger {ledger} is closed"))
-
-
-@app.command
-def sweep(
-    name: StreamName, /, *, explain: StreamExplain = False, service: MetadataOption = SERVICE, json: StreamJson = False
-) -> None:
-    """Delete the ledgers of a stream that tasks of sinks wrote and no commit can list any more.
-
-    Sinks do so after each commit: this is for what was left when the last of them ended. Those that run go on.
-
-    Example: `tally stream sweep public/default/persistent/orders`
-    """
-    import asyncio
-
-    from tallystick.cli import output, streams
-
-    swept = asyncio.run(streams.sweep(service.resolve(), name, explain=explain))
-    if json:
-        output.json_line({"stream": name, "swept_ledgers": swept})
-    else:
-        print(f"stream {name}: {output.quantity(len(swept), 'ledger', 'ledgers')} of unfinished batches deleted")
 
 
 @app.command

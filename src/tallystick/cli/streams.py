@@ -12,7 +12,7 @@ from tallystick.admin.streams import CursorStatus, StreamOwnership, StreamStatus
 from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.leases import Owning
 from tallystick.bookkeeper.stream.settings import UNLIMITED, StreamSettings
-from tallystick.bookkeeper.stream.splice.record import applications, is_sink
+from tallystick.bookkeeper.stream.splice.record import SinkRecord, applications, is_sink
 from tallystick.bookkeeper.stream.stream import Stream
 from tallystick.bookkeeper.wire.stream_values import Position, StreamLedger
 from tallystick.bookkeeper.wire.values import LedgerId, LedgerMetadata
@@ -180,6 +180,22 @@ async def roll(uri: str, name: str, owner: OwnerOptions, *, explain: bool) -> Le
     async with connect(uri, explain=explain) as bk, _existing(bk, name, owner, settings(owner), _SINKS_ROLL) as stream:
         last = stream.last_confirmed
     return None if last.ledger < 0 else last.ledger
+
+
+async def find_sinks(uri: str, name: str) -> list[dict[str, Any]]:
+    """Returns a row for each application that wrote a stream exactly once."""
+    async with connect(uri) as bk:
+        records = applications((await streams.stream_status(bk, name)).ownership.info)
+    return [
+        {"application": application, "query": record.query, "batch": record.batch, "run": record.run}
+        for application, record in sorted(records.items())
+    ]
+
+
+async def forget_sink(uri: str, name: str, application: str, *, explain: bool) -> SinkRecord:
+    """Returns how far it was."""
+    async with connect(uri, explain=explain) as bk:
+        return await bk.forget_sink(name, application)
 
 
 async def sweep(uri: str, name: str, *, explain: bool) -> list[LedgerId]:

@@ -75,6 +75,7 @@ _STREAM = {
             "backlog within its quota": "Appends to the stream are taken again.",
             "sink opened": "This client commits batches of the application into the stream, in this run.",
             "sink committed": "So many `ledgers` of a batch are part of the stream now.",
+            "application forgotten": "The stream knows it no more; its newest batch was `batch` of `query`.",
             "sink swept": "So many `ledgers` were deleted that attempts wrote and no commit can list.",
             "stream trimmed": "Retention dropped so many `ledgers`, up to `last`.",
             "cursor opened": "This client owns the cursor; all up to `mark` is acknowledged.",

@@ -11,6 +11,7 @@ from tallystick.bookkeeper.stream import client
 from tallystick.bookkeeper.stream.hand_over_core import BrokerDeletions
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
 from tallystick.bookkeeper.stream.splice.attempt import SinkTicket
+from tallystick.bookkeeper.stream.splice.record import SinkRecord
 from tallystick.bookkeeper.wire.stream_values import Position
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, LedgerId, LedgerMetadata
 from tallystick.runtime.events import Events
@@ -243,6 +244,13 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
         Returns them. Raises NoSuchStream, Unavailable, MetadataError."""
         loop, bk = self._client()
         return loop.run(bk.sweep_sinks(name))
+
+    def forget_sink(self, name: str, application: str) -> SinkRecord:
+        """Forget an application that writes the stream no more, and delete what its attempts left; its rows stay. A run
+        that goes on ends with its next commit (StreamFenced). Returns how far it was. Raises NotFound, NoSuchStream,
+        UsageError, Unavailable, MetadataError."""
+        loop, bk = self._client()
+        return loop.run(bk.forget_sink(name, application))
 
     def streams(self, prefix: str = "") -> Iterator[str]:
         """The names of all streams that begin so. Raises MetadataError rather than leaving any out."""

@@ -19,6 +19,7 @@ from tallystick.errors import (
     NoSuchCursor,
     NoSuchPosition,
     NoSuchStream,
+    NotFound,
     StreamOwned,
     StreamTerminated,
     UsageError,
@@ -131,6 +132,18 @@ async def test_what_tasks_of_a_batch_that_nobody_commits_wrote_is_deleted(cluste
     assert await streams.sweep(uri, name, explain=False) == []
     with pytest.raises(NoSuchStream):
         await streams.sweep(uri, "t/n/persistent/other", explain=False)
+
+
+async def test_applications_are_listed_and_forgotten(cluster: SmallCluster, uri: str) -> None:
+    bk, name = cluster.client(3), "t/n/persistent/sunk"
+    for application in ("b", "a"):
+        await (await bk.open_sink(name, application, "query", run="1")).commit(4, [])
+    row = {"application": "a", "query": "query", "batch": 4, "run": "1"}
+    assert await streams.find_sinks(uri, name) == [row, row | {"application": "b"}]
+    assert (await streams.forget_sink(uri, name, "a", explain=False)).batch == 4
+    assert [one["application"] for one in await streams.find_sinks(uri, name)] == ["b"]
+    with pytest.raises(NotFound, match="no such application"):
+        await streams.forget_sink(uri, name, "a", explain=False)
 
 
 async def test_a_stream_that_sinks_write_is_left_to_them_with_what_to_do_instead(

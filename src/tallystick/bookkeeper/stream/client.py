@@ -29,8 +29,9 @@ from tallystick.bookkeeper.stream.reader import StreamReader, StreamReaders
 from tallystick.bookkeeper.stream.settings import StreamClientSettings, StreamSettings
 from tallystick.bookkeeper.stream.side_thread import SideThread
 from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket
+from tallystick.bookkeeper.stream.splice.forget import forget
 from tallystick.bookkeeper.stream.splice.opening import open_sink
-from tallystick.bookkeeper.stream.splice.record import application_name, recorded_name
+from tallystick.bookkeeper.stream.splice.record import SinkRecord, application_name, recorded_name
 from tallystick.bookkeeper.stream.splice.sink import StreamSink, open_attempt
 from tallystick.bookkeeper.stream.splice.sweep import sweep
 from tallystick.bookkeeper.stream.stream import Stream
@@ -245,6 +246,13 @@ class BookKeeper(LedgerClient):
         Returns them. Raises NoSuchStream, Unavailable, MetadataError."""
         self._require_open()
         return await sweep(self._stream_context, stream_name(name))
+
+    async def forget_sink(self, name: str, application: str) -> SinkRecord:
+        """Forget an application that writes the stream no more, and delete what its attempts left; its rows stay. A run
+        that goes on ends with its next commit (StreamFenced). Returns how far it was. Raises NotFound, NoSuchStream,
+        UsageError, Unavailable, MetadataError."""
+        self._require_open()
+        return await forget(self._stream_context, stream_name(name), application_name(application))
 
     def streams(self, prefix: str = "") -> AsyncIterator[str]:
         """List the names of all streams that begin so. Raises MetadataError rather than leaving any out."""

@@ -83,7 +83,7 @@ def is_stored(info: StreamInfo, batch: Batch, stream: str) -> bool:
     record = record_of(info, batch.application)
     if record is None:
         raise StreamFenced(
-            "nothing is known of this application any more: the stream was made anew",
+            "nothing is known of this application any more: it was forgotten, or the stream was made anew",
             stream=stream,
             application=batch.application,
         )

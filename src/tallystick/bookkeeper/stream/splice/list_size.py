@@ -27,8 +27,8 @@ async def require_short(context: StreamContext, stream: str, info: StreamInfo) -
     if size > MOST_LIST_BYTES and (records := _records(info)).bytes > _LEDGER_BYTES * len(info.ledgers):
         raise UsageError(
             f"the list of this stream is too long: it has {records.applications:,} applications, whose records are "
-            "kept for good: keep one name for each job, whose batches have numbers (application, or txnAppId with an "
-            "ascending txnVersion), and write another stream",
+            "kept: forget those that are not needed (`tally stream forget-sink`), and keep one name for each job, "
+            "whose batches have numbers (application, or txnAppId with an ascending txnVersion)",
             stream=stream,
             ledgers=len(info.ledgers),
             bytes=size,

@@ -59,7 +59,7 @@ async def open_sink(context: StreamContext, ticket: SinkTicket, *, switch: bool)
             await require_short(context, stream, next_info)
         if next_info == stored.value:
             return StreamSink(context, ticket, record.batch, stored.creation)
-        if await _stored(context, stream, next_info, stored):
+        if await store_list(context, stream, next_info, stored):
             context.context.events.emit("sink opened", stream=stream, application=application, run=ticket.run)
             return StreamSink(context, ticket, record.batch, stored.creation)
 
@@ -87,7 +87,7 @@ async def _switch(context: StreamContext, ticket: SinkTicket) -> None:
         # Those of an owner that died: what sinks trim is not read any more.
         last = Position(kept[-1].ledger, kept[-1].entries - 1) if kept else EARLIEST
         await save_numbers(context, stream, lease, last)
-        if await _stored(context, stream, info, stored, noted=dropped, settled=[last_id]):
+        if await store_list(context, stream, info, stored, noted=dropped, settled=[last_id]):
             context.deletions.add(stream, unlisted([*noted, *dropped], info))
     finally:
         await context.leases.give_back(lease)
@@ -100,7 +100,7 @@ async def _empty_ledger(context: StreamContext, ticket: SinkTicket, newest: Ledg
     return writer.id
 
 
-async def _stored(
+async def store_list(
     context: StreamContext,
     stream: str,
     info: StreamInfo,

@@ -6,8 +6,9 @@
     tallystick/sink/APPLICATION    {"v": 1, "query": "…", "batch": 41, "run": "…", "before": ["…"],
                                    "offsets": 5}
 
-An *application* is a name that is kept for good. Its *query* is who it says that it is: one that comes back without its
-memory is another. Each start of it is a *run*, which ends those before, and it commits *batches*, from 0 on.
+An *application* is a name that is kept until it is forgotten. Its *query* is who it says that it is: one that comes
+back without its memory is another. Each start of it is a *run*, which ends those before, and it commits *batches*, from
+0 on.
 """
 
 from __future__ import annotations
@@ -104,6 +105,11 @@ def with_record(info: StreamInfo, application: str, record: SinkRecord) -> Strea
     fields = _Written(_VERSION, record.query, record.batch, record.run, record.before, record.offsets)
     written = msgspec.json.encode(fields).decode()
     return replace(info, properties={**info.properties, RECORD_KEY + application: written})
+
+
+def without_record(info: StreamInfo, application: str) -> StreamInfo:
+    """Returns the list that says nothing of an application."""
+    return replace(info, properties={k: v for k, v in info.properties.items() if k != RECORD_KEY + application})
 
 
 def applications(info: StreamInfo) -> dict[str, SinkRecord]:

@@ -45,4 +45,5 @@ def _is_dead(words: bytes, records: Mapping[str, SinkRecord]) -> bool:
         return True
     note = decode_note(words)
     record = None if note is None else records.get(note.application)
-    return note is not None and record is not None and not can_be_committed(note, record)
+    # An attempt is made after the record of its application: without one that was forgotten.
+    return note is not None and (record is None or not can_be_committed(note, record))
