@@ -249,7 +249,7 @@ class BrokersLife:
                 continue
             sink.end()
             task.cancel()
-            slaves = [host for host in self._brokers[1:] if self._judge.settling.may_follow(host)]
+            slaves = [host for host in self._brokers[1:] if self._judge.settling.may_confirm(host)]
             if slaves or self._plan.role is not Role.SYNC_MASTER:
                 self._judge.fail("B9", "a sink cannot send, though nothing stands in its way")
 

@@ -80,6 +80,14 @@ class Settling:
             self._fail("B3", f"{node.id} does not fit its master, which lost nothing")
         return False
 
+    def may_confirm(self, node: BrokerView) -> bool:
+        """Returns whether a slave follows, and has, or will have, whatever is sent again: one that was emptied begins
+        with the newest file, and what waits may be before that."""
+        if not self.may_follow(node):
+            return False
+        slave, master = store_of(node), store_of(self._expectation.nodes[0])
+        return self._plan.whole_log or slave.first <= master.first
+
     def _silence(self, node: BrokerView) -> str | None:
         """Returns a text if a slave that must not follow does not say what its operator must do."""
         why = broker_of(node).log.follow_status().why
