@@ -381,7 +381,9 @@ def _unknown_of(message: Message) -> bytes:
     for field, value in message.ListFields():
         rest.ClearField(field.name)
         if field.message_type in _PROPERTIES:
-            getattr(rest, field.name).extend(each for each in value if _has_unknown(each))
+            name = field.message_type.fields[0].name
+            each_last = {getattr(each, name): each for each in value}.values()  # of one name the last one counts
+            getattr(rest, field.name).extend(each for each in each_last if _has_unknown(each))
         elif field.message_type is NestedPositionInfo.DESCRIPTOR and _has_unknown(value):
             getattr(rest, field.name).CopyFrom(value)
     return rest.SerializePartialToString()

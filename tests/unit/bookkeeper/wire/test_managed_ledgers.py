@@ -108,6 +108,16 @@ def test_what_a_newer_version_stores_within_properties_and_the_end_is_written_ba
     assert not written.HasField("terminatedPosition") and written.ledgerInfo == stored.ledgerInfo
 
 
+def test_of_a_property_that_is_there_twice_the_last_one_is_written_back() -> None:
+    stored = ManagedLedgerInfo()
+    for value in ("first", "last"):
+        stored.properties.add(key="twice", value=value)
+        stored.properties[-1].MergeFromString(NEWER_FIELD)
+    info = finished(list_decoding(stored.SerializeToString(), where="here"))
+    assert info.properties == {"twice": "last"}
+    assert finished(list_decoding(finished(list_encoding(info)), where="here")) == info
+
+
 def test_what_a_newer_version_stores_within_properties_of_a_cursor_is_written_back() -> None:
     stored = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=3, markDeleteEntryId=4)
     stored.cursorProperties.add(name="newer", value="v").MergeFromString(NEWER_FIELD)
