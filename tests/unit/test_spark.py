@@ -26,8 +26,9 @@ def test_an_interrupt_while_spark_starts_leaves_no_process(tmp_path: Path) -> No
     )
     homes = {"JAVA_HOME": str(tmp_path / "java"), "SPARK_HOME": str(tmp_path / "spark"), "TMPDIR": str(tmp_path)}
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"} | homes
+    foreground = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # it may be ignored
     done = subprocess.run(
-        [sys.executable, "-c", "import tallystick.spark\ntallystick.spark.session()"],
+        [sys.executable, "-c", f"{foreground}import tallystick.spark\ntallystick.spark.session()"],
         capture_output=True, text=True, timeout=120, env=environment,
     )  # fmt: skip
     pid = int((tmp_path / "pid").read_text())
