@@ -89,7 +89,7 @@ LAC_MUTANTS = (
         BOOKIE + "service.py",
         "is_deferred = add.deferred and not add.recovery",
         "is_deferred = add.deferred",
-        killer=UNIT + "test_wire_v3_deferred.py",
+        killer=UNIT + "test_wire_v3.py",
     ),
     Mutant(
         "a force is answered before the disk has what was acknowledged",
