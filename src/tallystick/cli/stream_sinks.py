@@ -13,7 +13,7 @@ from tallystick.cli.stream_options import StreamExplain, StreamJson, StreamName,
 def sinks(name: StreamName, /, *, service: MetadataOption = SERVICE, json: StreamJson = False) -> None:
     """List the applications that wrote a stream exactly once (Spark's sinks): query, newest batch and run.
 
-    Each is kept for good, and takes its place in the stream's list: `tally stream forget-sink` makes room.
+    Each takes its place in the stream's list: `tally stream forget-sink` makes room.
 
     Example: `tally stream sinks public/default/persistent/orders`
     """

@@ -93,7 +93,7 @@ def with_bytes(above: int) -> StreamInfo:
 
 
 async def test_a_list_that_is_long_by_its_applications_says_what_helps_then() -> None:
-    """Neither retention nor a longer trigger makes the records of applications fewer: each is kept for good."""
+    """Neither retention nor a longer trigger makes the records of applications fewer: each is kept."""
     rng, properties = random.Random(7), dict(begun().properties)
     for number in range(4_000):
         query, run, *before = (str(uuid.UUID(int=rng.getrandbits(128))) for _ in range(RUNS_BEFORE + 2))
@@ -101,7 +101,7 @@ async def test_a_list_that_is_long_by_its_applications_says_what_helps_then() ->
         properties |= with_record(begun(), f"orders-of-day-{number}", record).properties
     info, context = replace(begun(), properties=properties), cast("StreamContext", SimpleNamespace())
     count = len(applications(info))
-    with pytest.raises(UsageError, match=f"{count:,} applications, whose records are kept for good: .* write another"):
+    with pytest.raises(UsageError, match=rf"{count:,} applications, whose records are kept: .*forget-sink"):
         await require_short(context, NAME, info)
 
 
