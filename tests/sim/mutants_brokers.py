@@ -52,6 +52,13 @@ BROKER_MUTANTS = (
         "tests/unit/rocketmq/broker/test_sink_checks.py",
     ),
     _planted(
+        "who asks again for a deletion does not wait for the disk (H12)",
+        "broker/config_table.py",
+        "if configs or self._unsaved_removal is not None:",
+        "if configs:",
+        "tests/unit/rocketmq/broker/test_config_table.py",
+    ),
+    _planted(
         "a master answers before it waits (B1)",
         "broker/send.py",
         "            if may_wait and checked_send.wait and put.status is _OK:",

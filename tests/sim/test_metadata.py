@@ -44,6 +44,11 @@ def test_no_stranger_comes_while_a_slave_would_be_empty_without_power() -> None:
     assert metadata.run(1480937243).violation is None
 
 
+def test_a_deletion_that_is_asked_for_again_is_not_told_before_it_is_saved() -> None:
+    """The disk was full at the first time, and at the second one nothing was there to delete."""
+    assert metadata.run(1359174615).violation is None
+
+
 def test_a_slave_copies_a_reset_whose_offset_a_crash_of_its_master_took() -> None:
     assert metadata.run(2848532005).violation is None
 

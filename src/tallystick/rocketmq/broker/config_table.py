@@ -53,6 +53,9 @@ class ConfigTable(ABC, Generic[C]):
         self.version = version or DataVersion(0, clock.wall_ms(), 0)
         self.changes = self.removals = 0  # of this process; how many of them took entries away
         self.fresh: dict[str, int] = {}  # by name of an entry that is not saved yet: after how many changes it was put
+        self._unsaved_removal: int | None = (
+            None  # after how many changes entries were taken away last; None: it is saved
+        )
         self._saving_changes = 0  # how many changes are in the text that is being saved
         self._table: dict[str, C] = {**system, **saved_entries}
         # Of all entries; None: they are counted when somebody needs it, as hardly anybody does at a slave after a copy.
@@ -100,13 +103,15 @@ class ConfigTable(ABC, Generic[C]):
         self._step(self.version.next(self._clock.wall_ms()))
 
     def delete(self, *names: str) -> bool:
-        """Delete entries, all in one step. Returns False if there is none of them."""
+        """Delete entries, all in one step. Returns False if there is none of them. Who asks for it again waits for the
+        disk as well: until the table is saved they may come back."""
         configs = [config for name in names if (config := self._table.pop(name, None)) is not None]
         for config in configs:
             self._leave(config)
-        if configs:
-            self.removals += 1
-            self._step(self.version.next(self._clock.wall_ms()))
+        if configs or self._unsaved_removal is not None:
+            self._unsaved_removal = self.changes
+            self.removals += bool(configs)
+            self._step(self.version.next(self._clock.wall_ms()) if configs else self.version)
         return bool(configs)
 
     def _leave(self, config: C) -> None:
@@ -123,6 +128,8 @@ class ConfigTable(ABC, Generic[C]):
         """The file has the table as it was when ``to_save`` was called."""
         for name in [name for name, change in self.fresh.items() if change < self._saving_changes]:
             del self.fresh[name]
+        if self._unsaved_removal is not None and self._unsaved_removal < self._saving_changes:
+            self._unsaved_removal = None
 
     def _copy(self, entries: Mapping[str, C], version: DataVersion) -> None:
         """Replace a slave's table by its master's, version and all. Its own system entries stay."""

@@ -52,8 +52,27 @@ def test_a_change_steps_the_version_and_is_told(shown: Shown) -> None:
     assert table.version == DataVersion(0, before.timestamp + 5, before.counter + 1)
     assert (shown.changes, table.all["U"]) == (1, shown.config("U", 2))
     assert table.delete("T")
+    assert (shown.changes, table.version.counter) == (2, 2)
+    table.to_save()
+    table.saved()
     assert not table.delete("T")
     assert (shown.changes, table.version.counter) == (2, 2)
+
+
+@pytest.mark.rule("H12")
+def test_h12_a_deletion_is_a_change_again_until_it_is_saved(shown: Shown) -> None:
+    """Who asks for it a second time is told so when the disk has it, as the first one is."""
+    table = shown.table
+    shown.put(shown.config("T"))
+    table.to_save()
+    assert table.delete("T")  # while the text is being written
+    table.saved()
+    assert not table.delete("T")
+    assert (shown.changes, table.version.counter) == (3, 2), "the table is the same, and so is its version"
+    table.to_save()
+    table.saved()
+    assert not table.delete("T")
+    assert shown.changes == 3
 
 
 def test_what_was_made_is_fresh_until_it_is_saved(shown: Shown) -> None:

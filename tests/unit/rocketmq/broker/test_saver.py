@@ -23,7 +23,7 @@ from tallystick.rocketmq.broker.tables import BrokerTables
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import PullFlag, RequestCode
+from tallystick.rocketmq.wire.values import GroupConfig, PullFlag, RequestCode, TopicConfig
 from tallystick.runtime.disk import File, OsDisk
 from tallystick.runtime.events import Events
 
@@ -138,6 +138,38 @@ async def test_a_full_disk_is_said_and_what_was_made_is_saved_later(tmp_path: Pa
         await broker._saver.save()
         assert (await peer.ask(send_command("New"))).code == 0
         assert "New" in on_disk(tmp_path, TOPICS)["topicConfigTable"]
+
+
+@pytest.mark.rule("H12")
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "Old", "cleanOffset": "false"}),
+        (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Old"}),
+    ],
+)
+async def test_h12_who_asks_again_for_a_deletion_waits_for_the_disk_as_well(
+    tmp_path: Path, code: RequestCode, fields: dict[str, str]
+) -> None:
+    """It was there no more, and so the second answer was yes; a loss of power brought it back."""
+    disk = GatedDisk()
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(disk=disk)
+        broker.parts.groups.put(GroupConfig("Old"))
+        broker.parts.topics.put(TopicConfig("Old"))
+        await broker._saver.save()
+        peer = await bench.peer(broker)
+        disk.full = True
+        for _ in range(2):
+            refused = await peer.code(code, fields)
+            assert refused.code == 1 and "cannot be saved: no room" in (refused.remark or "")
+        disk.full = False
+        assert (await peer.code(code, fields)).code == 0
+        files = on_disk(tmp_path, GROUPS)["subscriptionGroupTable"], on_disk(tmp_path, TOPICS)["topicConfigTable"]
+        assert sum("Old" in file for file in files) == 1
+        written = [disk.written.count(file) for file in (GROUPS, TOPICS)]
+        assert (await peer.code(code, fields)).code == 0
+        assert [disk.written.count(file) for file in (GROUPS, TOPICS)] == written, "nothing waits any more"
 
 
 async def test_a_pull_whose_group_cannot_be_saved_brings_no_messages(tmp_path: Path) -> None:
