@@ -59,6 +59,13 @@ BROKER_MUTANTS = (
         "tests/unit/rocketmq/broker/test_config_table.py",
     ),
     _planted(
+        "who asks again for the deletion of a user does not wait for the disk (N14)",
+        "broker/access/table.py",
+        "        self._step(revokes=user is not None)\n",
+        "            self._step(revokes=True)\n",
+        "tests/unit/rocketmq/broker/access/test_gate.py",
+    ),
+    _planted(
         "a master answers before it waits (B1)",
         "broker/send.py",
         "            if may_wait and checked_send.wait and put.status is _OK:",

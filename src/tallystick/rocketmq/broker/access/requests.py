@@ -106,7 +106,7 @@ class AccessRequests:
         user = self._table.users.get(name)
         if user is not None:
             _check_rank(asker, user)
-            self._table.remove(name)
+        self._table.remove(name)
         return f"user {name} deleted"
 
     def _put_acl(self, command: Command, asker: User) -> str:

@@ -112,12 +112,13 @@ class AccessTable:
         self._step(revokes=old is not None)
 
     def remove(self, name: str) -> None:
-        """Take a user away, with his policies."""
+        """Take a user away, with his policies. To take away one who is gone is a change as well: who asks again is told
+        so when the disk has it."""
         user = self._users.pop(name, None)
         if user is not None:
             self._entry_count -= len(user.policies)
             self.removals += 1
-            self._step(revokes=True)
+        self._step(revokes=user is not None)
 
     def replace(self, users: Mapping[str, User]) -> bool:
         """Put these users in the place of all others. Returns False, and does nothing, if they are the same. Raises

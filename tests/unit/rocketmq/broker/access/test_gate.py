@@ -11,6 +11,7 @@ import pytest
 
 from support.brokers import SMALL, Bench, benched, bodies, pull_command, send_command
 from support.certificates import secret_file
+from support.saving import GatedDisk
 from support.secured import ACCESS, ROOT, Signing, secured
 from support.waiting import until
 from tallystick.cli.broker import import_
@@ -257,6 +258,23 @@ async def test_a_slave_refuses_a_key_that_its_master_revoked(tmp_path: Path, mon
 
         await until(is_refused, seconds=20)
         assert not slave.sync.status.failures
+
+
+@pytest.mark.rule("N14")
+async def test_n14_who_asks_again_for_the_deletion_of_a_user_waits_for_the_disk_as_well(tmp_path: Path) -> None:
+    """He was there no more, and so the second answer was yes; a loss of power let him in again."""
+    disk = GatedDisk()
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(access=ACCESS), disk=disk)
+        root = Signing(await bench.peer(broker))
+        await root.make_user("ann", "ann-secret")
+        disk.full = True
+        for _ in range(2):
+            refused = await root.code(RequestCode.AUTH_DELETE_USER, {"username": "ann"})
+            assert refused.code == 1 and "cannot be saved" in (refused.remark or "")
+        disk.full = False
+        assert (await root.code(RequestCode.AUTH_DELETE_USER, {"username": "ann"})).code == 0
+        assert "ann" not in (tmp_path / "b0" / "config" / "tallyAccess.json").read_text()
 
 
 async def _slave(bench: Bench, folder: str, cluster: str):  # type: ignore[no-untyped-def]
