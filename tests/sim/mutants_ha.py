@@ -424,4 +424,20 @@ HA_MUTANTS = (
         "False\n",
         "tests/unit/rocketmq/broker/test_saver.py",
     ),
+    Mutant(
+        "a file of the log is made while the name of the one before it is not durable",
+        STORE + "files.py",
+        "if self._mapped and not all(earlier.is_named for earlier in self.files):",
+        "if False:",
+        "tests/unit/rocketmq/store/test_files.py",
+    ),
+    Mutant(
+        "a log goes on behind a name that could not be synced",
+        STORE + "commit_log.py",
+        "            self.files.prepare(offset)\n        except DiskFull:\n            raise\n"
+        "        except StorageError as error:\n            self.failed = error\n",
+        "            self.files.prepare(offset)\n        except DiskFull:\n            raise\n"
+        "        except StorageError:\n",
+        "tests/unit/rocketmq/store/test_commit_log.py",
+    ),
 )  # fmt: skip

@@ -34,6 +34,7 @@ def test_promises_hold_in_fresh_schedules() -> None:
         5000502,
         7203432,  # the judge held a slave to what it acknowledged with the disk that it then lost
         5001896,  # and waited for bytes where the newest file had none
+        2830527733,  # power loss took a master's first file and left the second: its queues began at 0 again
     ],
 )
 def test_promises_hold_where_they_were_once_broken(seed: int) -> None:

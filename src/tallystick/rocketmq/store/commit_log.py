@@ -66,7 +66,7 @@ class CommitLog:
     def end_file(self) -> None:
         """Go on in the next file. Raises as ``append`` does; then nothing happened."""
         rest = self.room
-        self.files.prepare(self.end + rest)
+        self._prepare(self.end + rest)
         self._write([encode_blank(rest)], BLANK_BYTES)
         self.end += rest - BLANK_BYTES
         self.border = self.end
@@ -197,5 +197,14 @@ class CommitLog:
     def prepare_next(self) -> None:
         """Make the file after this one. Raises DiskFull."""
         with self._preparing:
-            self.files.prepare(self.end)
-            self.files.prepare(self.end + self.room)
+            self._prepare(self.end)
+            self._prepare(self.end + self.room)
+
+    def _prepare(self, offset: int) -> None:
+        try:
+            self.files.prepare(offset)
+        except DiskFull:
+            raise
+        except StorageError as error:
+            self.failed = error
+            raise

@@ -177,17 +177,27 @@ class FileQueue:
         return files[index] if 0 <= index < len(files) else None
 
     def prepare(self, offset: int) -> StoreFile:
-        """Make the file that has ``offset``, if it is missing: the next one, or any if there is none. May raise
-        DiskFull."""
+        """Make the file that has ``offset``, if it is missing: the next one, or any if there is none. A mapped file
+        comes behind names that are durable: power loss that left it and not the first would show another beginning.
+
+        Raises DiskFull when there is no room, StorageError otherwise.
+        """
         with self._making:
             file = self.find(offset)
             if file is not None:
                 return file
             start = offset - offset % self.file_bytes
             assert not self.files or start == self.limit, "a gap between two files"
+            if self._mapped and not all(earlier.is_named for earlier in self.files):
+                self._name(self.files)
             file = self._make(start)
             self.files = [*self.files, file]
             return file
+
+    def _name(self, files: Sequence[StoreFile]) -> None:
+        self._disk.sync_dir(self.directory)
+        for file in files:
+            file.is_named = True
 
     def _make(self, start: int) -> StoreFile:
         path = os.path.join(self.directory, f"{start:0{NAME_DIGITS}}")
@@ -276,9 +286,7 @@ class FileQueue:
         for file in touched:
             sync_for_good(file.file)
         if not all(file.is_named for file in touched):
-            self._disk.sync_dir(self.directory)
-            for file in touched:
-                file.is_named = True
+            self._name(touched)
 
     def is_blank_from(self, end: int) -> bool:
         """Whether nothing was ever written from ``end`` on."""

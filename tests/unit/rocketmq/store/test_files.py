@@ -62,6 +62,32 @@ def test_synced_files_keep_their_names(disk: SimDisk) -> None:
     assert files_on(disk).read(0, 3000) == b"\1" * 1000 + b"\2" * 1000 + b"\3" * 1000
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_power_loss_takes_no_mapped_file_before_one_that_it_leaves(seed: int) -> None:
+    """Not even unsynced ones: what is left would begin elsewhere, and its messages be counted from 0 again."""
+    disk = SimDisk(random.Random(seed))
+    disk.makedirs("/log")
+    disk.sync_dir("/")
+    files = files_on(disk, mapped=True)
+    for number in range(4):
+        files.write([bytes([number + 1]) * SIZE], number * SIZE)
+    disk.power_loss()
+    names = disk.listdir("/log")
+    assert names[:3] == [f"{0:020}", f"{1000:020}", f"{2000:020}"]
+    assert files_on(disk, tail=0, mapped=True).first == 0
+
+
+def test_no_file_is_made_behind_a_name_that_could_not_be_synced(disk: SimDisk) -> None:
+    files = files_on(disk, mapped=True)
+    files.prepare(0)
+    disk.fault = lambda operation, path: DiskFull("full") if operation == "sync_dir" else None
+    with pytest.raises(DiskFull):
+        files.prepare(SIZE)
+    assert disk.listdir("/log") == [f"{0:020}"]
+    disk.fault = None
+    assert files.prepare(SIZE).start == SIZE
+
+
 def test_short_and_missing_files_are_a_tail_only_where_nothing_was_durable(disk: SimDisk) -> None:
     filled(disk, 4)
     disk.open(f"/log/{3000:020}").truncate(10)
