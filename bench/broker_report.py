@@ -22,7 +22,9 @@ FORM = Form(
 
 def markdown(results: dict[str, Any]) -> str:
     """The whole report as Markdown."""
-    return report.markdown(results, FORM, _processes_table(results))
+    return report.markdown(
+        results, report.rounds_table(results["rounds"], results["failures"], FORM), _processes_table(results)
+    )
 
 
 def _processes_table(results: dict[str, Any]) -> str:

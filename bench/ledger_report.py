@@ -23,7 +23,9 @@ def markdown(results: dict[str, Any]) -> str:
         f"; fdatasync p50 behind 4 KB {machine['fdatasync_4k_growing_p50_us']} µs (growing file) "
         f"and {machine['fdatasync_4k_rewritten_p50_us']} µs (written before)"
     )
-    return report.markdown(results, FORM, _processes_table(results), disk)
+    return report.markdown(
+        results, report.rounds_table(results["rounds"], results["failures"], FORM), _processes_table(results), disk
+    )
 
 
 def _processes_table(results: dict[str, Any]) -> str:

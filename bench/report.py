@@ -66,8 +66,9 @@ def title_of(side: str) -> str:
     return f"**{side}**" if side == OURS else side
 
 
-def markdown(results: dict[str, Any], form: Form, processes: str, disk: str = "") -> str:
-    """The whole report: ``processes`` is its second table, ``disk`` is said beside the machine."""
+def markdown(results: dict[str, Any], table: str, processes: str, disk: str = "") -> str:
+    """The whole report: ``table`` has the rounds, ``processes`` is what comes behind it, ``disk`` is said beside the
+    machine."""
     rounds: list[Round] = results["rounds"]
     failures: list[Failure] = results["failures"]
     machine = results["machine"]
@@ -76,7 +77,7 @@ def markdown(results: dict[str, Any], form: Form, processes: str, disk: str = ""
         f"{len(rounds)} rounds in {results['seconds']:.0f} s"
         + (f", {results['skipped_rounds']} skipped for lack of time." if results["skipped_rounds"] else ".")
     )
-    parts = [about, rounds_table(rounds, failures, form), processes]
+    parts = [about, table, processes]
     for side in dict.fromkeys(failure.side for failure in failures):
         reasons = [str(failure) for failure in failures if failure.side == side]
         after = "was left out from then on" if side in results["left_out"] else "those turns have no figures"

@@ -26,7 +26,7 @@ from broker_sides import ASYNC, QUEUES, settings_of
 from field import BIG_HEAP, Peers
 from ledger_sides import BEST_BOOKIE, BEST_CLIENT
 from machine import Meter, cpu_seconds
-from report import OURS, PYTHON, Form, Round
+from report import OURS, PYTHON, Round
 
 from support.broker_peers import Broker, NameServer, original_clients, our_clients
 from support.houses import House
@@ -40,7 +40,7 @@ ROLES = (BOOKIE, BROKER)
 STEPS = ("start after kill -9", "stop", "start after a stop")
 LOADS = tuple(f"{role}: {step}" for role in ROLES for step in STEPS)
 TOPIC, SIZE = "bench-starts", 100
-FORM = Form("starts or stops", "server", THEIRS, (("time ÷ original", lambda one: one.p50_ms),))
+TITLES = ("step", "side", "ms (all rounds)", "CPU, s", "time ÷ original")
 
 
 @dataclass(frozen=True)
@@ -197,10 +197,33 @@ async def measure(plan: Plan) -> command.Results:
     return {**results, "held": benches[0].held}
 
 
+def steps_table(rounds: list[Round]) -> str:
+    """How long each step takes each side, and what processor time a start takes."""
+    groups: dict[tuple[str, str], list[Round]] = {}
+    for one in rounds:
+        groups.setdefault((one.load, one.side), []).append(one)
+    rows = []
+    for (load, side), group in sorted(groups.items(), key=lambda item: LOADS.index(item[0][0])):
+        took_ms, used_us = report.median(group, lambda r: r.p50_ms), report.median(group, lambda r: r.total_us)
+        theirs = groups.get((load, THEIRS), [])
+        rows.append(
+            [
+                load,
+                report.title_of(side),
+                f"{took_ms:,.0f} ({' '.join(f'{one.p50_ms:,.0f}' for one in group)})",
+                f"{used_us / 1e6:.2f}" if used_us else "-",
+                f"{took_ms / report.median(theirs, lambda r: r.p50_ms):.2f}" if theirs and side != THEIRS else "",
+            ]
+        )
+    return report.grid(TITLES, rows)
+
+
 def markdown(results: command.Results) -> str:
     """Each step, and how much the servers hold."""
     held = "; ".join(f"{who}: {count / 1e6:.2f} M" for who, count in results["held"].items())
-    return report.markdown(results, FORM, f"Entries and messages of {SIZE} bytes that they hold: {held}.")
+    return report.markdown(
+        results, steps_table(results["rounds"]), f"Entries and messages of {SIZE} bytes that they hold: {held}."
+    )
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from report import OURS, PYTHON
-from starts import BOOKIE, BROKER, LOADS, QUICK, ROLES, STEPS, THEIRS, Plan, StartsBench
+from starts import BOOKIE, BROKER, LOADS, QUICK, ROLES, STEPS, THEIRS, Plan, StartsBench, steps_table
 
 
 class Server:
@@ -63,6 +63,15 @@ def test_each_server_goes_through_all_steps_and_ours_with_either_codec(monkeypat
     ours, pure = ["kill", "start run", "stop", "start run"], "start env TALLY_CODEC=python run"
     assert bench.field.servers[BROKER, OURS].done == [*ours, "kill", pure, "stop", pure]
     assert bench.field.servers[BOOKIE, THEIRS].done == ours
+
+
+def test_the_table_has_the_time_of_each_step_beside_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(monkeypatch, each=QUICK.count)
+    asyncio.run(bench.run())
+    lines = steps_table(bench.rounds).splitlines()
+    assert len(lines) == 2 + 3 * len(LOADS)
+    assert lines[2].startswith(f"| {LOADS[0]} | **{OURS}** | 500 (500) | ") and lines[2].endswith(" | 1.00 |")
+    assert lines[4].startswith(f"| {LOADS[0]} | {THEIRS} | 500 (500) | ") and lines[4].endswith(" |  |")
 
 
 def test_without_a_compiled_codec_ours_starts_once(monkeypatch: pytest.MonkeyPatch) -> None:
