@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -29,16 +29,21 @@ BIN = Path(sys.executable).parent
 LAST_LINES = 15  # of a suite that failed and names no test
 MOST_FAILURES = 20  # of one suite that are named
 REASON_LENGTH = 200
+MUTANTS = "tests/sim/test_mutants.py"  # each is killed with one codec
+CODEC_USERS = tuple(
+    f"tests/unit/{room}" for room in ("bookkeeper", "codec", "pipeline", "rocketmq", "runtime", "sim", "sync")
+)
 KILL_MATRIX = "tests/spark/test_kill_matrix.py"  # as long as all others of Spark, which it can run beside
 
 
 @dataclass(frozen=True)
 class Suite:
-    """``counts``: pytest runs it, and says how many tests there were."""
+    """``counts``: pytest runs it, and says how many tests there were. ``environment``: what is set for it alone."""
 
     name: str
     command: tuple[str, ...]
     counts: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ def pytest(name: str, *arguments: str) -> Suite:
     return Suite(name, (str(BIN / "pytest"), "-q", "--durations=3", *arguments), counts=True)
 
 
+def pure(name: str, *arguments: str) -> Suite:
+    """The same with the codec in pure Python, where a compiled one is installed."""
+    return replace(pytest(f"{name}-pure", *arguments), environment=(("TALLY_CODEC", "python"),))
+
+
 COMPUTING = (
     Suite("check", ("make", "--no-print-directory", "check")),
     Suite("sim-minute", ("make", "--no-print-directory", "sim")),  # early: the other lane computes least then
@@ -73,6 +83,9 @@ COMPUTING = (
     pytest("wire", "tests/wire"),
     pytest("scenarios", "tests/scenarios", "-n", "2"),
     pytest("sim", "tests/sim", "-n", "2"),
+    pure("unit", *CODEC_USERS, "-n", "2"),
+    pure("wire", "tests/wire"),
+    pure("sim", "tests/sim", "--ignore", MUTANTS, "-n", "2"),
 )
 WAITING = (
     pytest("interop-rocketmq", "tests/interop/rocketmq", "-n", "2", "--dist", "loadscope"),  # a JVM a process
@@ -80,6 +93,7 @@ WAITING = (
     pytest("conformance", "tests/conformance", "-n", "2"),
     pytest("spark", "tests/spark", "--ignore", KILL_MATRIX),
     pytest("kill-matrix", KILL_MATRIX),
+    pure("conformance", "tests/conformance", "-n", "2"),
 )
 LANES = (COMPUTING, WAITING)
 
@@ -129,7 +143,7 @@ def run(suite: Suite) -> Result:
 def _run(command: Sequence[str], suite: Suite) -> tuple[int, float, tuple[str, ...]]:
     """Exit code, seconds of processor time and last lines of a command; what it prints is printed."""
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
-    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **dict(suite.environment)}
     with subprocess.Popen(
         command,
         cwd=ROOT,

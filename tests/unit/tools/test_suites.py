@@ -76,6 +76,23 @@ def test_the_last_lines_say_which_tests_failed_and_why(
     ]  # fmt: skip
 
 
+def test_suites_of_the_codec_in_python_say_so_to_their_processes(suites: ModuleType, tmp_path: Path) -> None:
+    program = tmp_path / "test_codec.py"
+    program.write_text(
+        "import os, subprocess, sys\nfrom tallystick.codec import implementation\n"
+        "def test_all_use_it():\n    assert implementation.in_use() == 'python'\n"
+        "    asks = 'from tallystick.codec import implementation; print(implementation.in_use())'\n"
+        "    assert subprocess.check_output([sys.executable, '-c', asks]) == b'python\\n'\n"
+    )
+    before = dict(os.environ)
+    suite = suites.pure("codec", "-p", "no:cacheprovider", str(program))
+    result = suites.run(suite)
+    assert suite.name == "codec-pure" and result.has_passed and result.tests == 1 and dict(os.environ) == before
+    names = {one.name for lane in suites.LANES for one in lane}
+    assert {"unit-pure", "wire-pure", "conformance-pure", "sim-pure"} <= names
+    assert all((ROOT / room).is_dir() for room in suites.CODEC_USERS) and (ROOT / suites.MUTANTS).exists()
+
+
 def test_of_very_many_tests_that_failed_the_first_are_named(suites: ModuleType, tmp_path: Path) -> None:
     report = tmp_path / "tests.xml"
     cases = "".join(f"<testcase name='test_{n}'><failure message='{'x' * 900}'/></testcase>" for n in range(30))
