@@ -27,7 +27,7 @@ from tallystick.runtime.garbage import Collections
 from tallystick.runtime.instance import INSTANCE, require_count
 from tallystick.runtime.log import log_listener, log_to_stderr, writable
 from tallystick.runtime.machine import this_machine, without_keep_alive
-from tallystick.runtime.memory import keep_freed_memory
+from tallystick.runtime.memory import LoadMemory, keep_freed_memory
 from tallystick.runtime.outside import Outside
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ async def _serve(name: str, start: Start, out: TextIO, *, ends_start: bool) -> i
     for number in numbers:
         loop.add_signal_handler(number, stopping.set)
     outside = this_machine(Events(log_listener(name)), open_files=open_files.raise_limit())
-    collections = Collections(outside.clock)
+    collections, memory = Collections(outside.clock), LoadMemory()
     stop_request, starting = loop.create_task(stopping.wait()), loop.create_task(_started(start, outside))
     if ends_start:
         await asyncio.wait((stop_request, starting), return_when=asyncio.FIRST_COMPLETED)
@@ -331,10 +331,12 @@ async def _serve(name: str, start: Start, out: TextIO, *, ends_start: bool) -> i
     except asyncio.CancelledError:
         return 0
     collections.start()
+    memory.start()
     _tell_ready(server.ready, out)
     await asyncio.wait((stop_request, server.failure), return_when=asyncio.FIRST_COMPLETED)
     stop_request.cancel()
     collections.close()
+    memory.close()
     await server.stop()
     return _explain(server.failure.result()) if server.failure.done() else 0
 

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from support.machines import virtual_loop
-from tallystick.runtime.memory import GIVE_BACK_BYTES, FreedMemory
+from tallystick.runtime.memory import GIVE_BACK_BYTES, FreedMemory, LoadMemory
 
 # Pages that a buffer of 200 KB touches when it is taken and freed again and again: all of them each time, or none.
 PROGRAM = """
@@ -104,3 +104,27 @@ def test_the_first_crowd_is_given_back_soon_though_the_server_has_just_begun() -
     with closing(virtual_loop()) as loop:
         loop.run_until_complete(crowd())
     assert given_at == pytest.approx([1.0])
+
+
+def test_memory_of_a_load_is_given_back_once_it_is_over() -> None:
+    """A bookie kept for ever what its tables had taken at the height of a load."""
+    given_at, used_s = list[float](), [0.0]
+
+    async def load() -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        memory = LoadMemory(lambda: given_at.append(loop.time() - began), lambda: used_s[0])
+        memory.start()
+        await asyncio.sleep(15)  # the look at 10 s finds it at rest
+        for _ in range(20):  # busy from 15 s to 35 s
+            used_s[0] += 0.2
+            await asyncio.sleep(1)
+        await asyncio.sleep(100)
+        used_s[0] += 5.0
+        await asyncio.sleep(10)
+        memory.close()
+        await asyncio.sleep(50)
+
+    with closing(virtual_loop()) as loop:
+        loop.run_until_complete(load())
+    assert given_at == pytest.approx([50.0])
