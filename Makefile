@@ -59,8 +59,8 @@ bench: setup ## all that has a goal, in half an hour: ours with either codec and
 	-$(PY) bench/ledger.py --json out/ledger.json $(if $(KEEP),--docs docs/benchmarks.md)
 	-$(PY) bench/broker.py --json out/broker.json $(if $(KEEP),--docs docs/benchmarks.md)
 	-$(PY) bench/starts.py --json out/starts.json $(if $(KEEP),--docs docs/benchmarks.md)
-	-$(PY) bench/spark.py --quick --json out/spark.json
-	-TALLY_CODEC=python $(PY) bench/spark.py --quick --json out/spark-python.json
+	-$(PY) bench/spark.py --json out/spark.json
+	-TALLY_CODEC=python $(PY) bench/spark.py --json out/spark-python.json
 	$(PY) bench/summary.py $(if $(KEEP),--keep --docs docs/benchmarks.md)
 	$(if $(KEEP),$(PY) bench/plots.py)
 

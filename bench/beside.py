@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from machine import Meter, describe
+from machine import RESTED_S, Meter, describe
 from report import Round
 from turns import Turns
 
@@ -80,6 +81,8 @@ async def beside_original(
             rest = field.memory()
             bench = bench_of(field, start)
             await bench.run()
+            if rest:
+                await asyncio.sleep(RESTED_S)
             loaded = field.memory()
             restarts = await bench.restarts()
         finally:

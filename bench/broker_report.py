@@ -6,6 +6,7 @@ from typing import Any
 
 import report
 from broker_sides import THEIRS
+from machine import RESTED_S
 from report import Form, grid, title_of
 
 FORM = Form(
@@ -28,7 +29,12 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def _processes_table(results: dict[str, Any]) -> str:
-    titles = ("side", "broker start → answers, s", "RSS without files, MB, at rest: master; slave", "after the load")
+    titles = (
+        "side",
+        "broker start → answers, s",
+        "RSS without files, MB, at rest: master; slave",
+        f"{RESTED_S:.0f} s after the load",
+    )
     rows = []
     rest, loaded = results["resident_mb"]["rest"], results["resident_mb"]["loaded"]
     for name, seconds in results["start_seconds"].items():

@@ -114,8 +114,10 @@ def _starts() -> list[Goal]:
 
 
 def _spark() -> list[Goal]:
-    bounds = {next(iter(spark.QUORUMS)): (1.8, 3.0), next(iter(spark.TOPICS)): (2.5, 6.0)}
-    return [Goal(SPARK, load, "cpu_s_per_gb", *of_codecs, beside=spark.CEILING) for load, of_codecs in bounds.items()]
+    ledger, topic = next(iter(spark.QUORUMS)), next(iter(spark.TOPICS))
+    goals = [Goal(SPARK, ledger, "cpu_s_per_gb", 1.8, 3, beside=spark.CEILING)]
+    ceilings = (spark.CEILING, spark.TOPIC_CEILING)
+    return [*goals, *(Goal(SPARK, topic, "cpu_s_per_gb", 2.5, 6, beside=ceiling) for ceiling in ceilings)]
 
 
 GOALS = [*_ledgers(), *_brokers(), *_starts(), *_spark()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import report
+from machine import RESTED_S
 from report import Form, grid, title_of
 
 REFERENCE = "original, best"
@@ -34,7 +35,7 @@ def _processes_table(results: dict[str, Any]) -> str:
         "bookie start → answers, s",
         "killed and started again, s (entries it holds)",
         "RSS MB at rest: bookie; client",
-        "after the load",
+        f"{RESTED_S:.0f} s after the load",
     )
     rows = []
     rest, loaded = results["resident_mb"]["rest"], results["resident_mb"]["loaded"]

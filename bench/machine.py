@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import statistics
@@ -13,6 +14,9 @@ from typing import Any
 
 from tallystick.codec import implementation
 
+RESTED_S = 25.0  # after a load: by then a server that gives memory back has done so
+QUIET_CORES = 0.3  # of which others may use so much
+_LOOK_S = 0.5
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -43,6 +47,16 @@ def busy_seconds() -> float:
     """Time that all processors together have worked so far, for whomever; without waiting for disks."""
     user, nice, system, _idle, _wait, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
     return (user + nice + system + irq + softirq) * _TICK_S
+
+
+async def until_quiet(most_s: float) -> None:
+    """Wait until all processes together use little of a core, ``most_s`` at most."""
+    end = time.monotonic() + most_s
+    while time.monotonic() < end:
+        before = busy_seconds()
+        await asyncio.sleep(_LOOK_S)
+        if busy_seconds() - before < QUIET_CORES * _LOOK_S:
+            return
 
 
 class Meter:

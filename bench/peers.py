@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # Jav
 import command
 import peer_clients as clients
 import uvloop
-from machine import Meter, describe, resident_mb
+from machine import RESTED_S, Meter, anonymous_mb, describe
 from peer_clients import Work
 from peer_servers import KafkaServers, NatsServers, RedisServers, Servers
 from report import OURS, Form, Round, grid, rounds_table
@@ -177,6 +177,7 @@ async def _beside(plan: Plan, folder: Path, state: DevState) -> command.Results:
                 bench.failures.append(Failure(system, "start", f"{type(error).__name__}: {error}"))
         rest = _memory(where)
         await bench.run()
+        await asyncio.sleep(RESTED_S)
         return {
             "rounds": bench.rounds, "failures": bench.failures, "missing": absent, "skipped": bench.skipped_rounds,
             "resident_mb": {"rest": rest, "loaded": _memory(where)},
@@ -187,7 +188,7 @@ async def _beside(plan: Plan, folder: Path, state: DevState) -> command.Results:
 
 
 def _memory(where: dict[str, tuple[str, list[int]]]) -> dict[str, dict[str, float]]:
-    return {system: {"servers": sum(map(resident_mb, pids))} for system, (_, pids) in where.items()}
+    return {system: {"servers": sum(map(anonymous_mb, pids))} for system, (_, pids) in where.items()}
 
 
 def _pids(state: DevState, kind: NodeKind) -> list[int]:
@@ -214,7 +215,7 @@ def markdown(results: command.Results) -> str:
         rounds_table(results["rounds"], results["failures"], FORM),
         grid(("load", "side", "an answer means"), ([side.load, side.name, side.promise] for side in SIDES)),
         grid(
-            ("servers", "RSS MB of all at rest", "after the load"),
+            ("servers", "RSS MB of all without files, at rest", f"{RESTED_S:.0f} s after the load"),
             (
                 [name, *(f"{memory[when][name]['servers']:.0f}" for when in ("rest", "loaded"))]
                 for name in memory["rest"]

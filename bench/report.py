@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from machine import QUIET_CORES
 from turns import Failure
 
-QUIET_CORES = 0.3  # a round in which others used more counts as disturbed
 OURS = "tallystick"
 PYTHON = "tallystick, pure Python"  # with the codec in Python where a compiled one is installed
 

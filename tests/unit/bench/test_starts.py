@@ -45,6 +45,7 @@ class Client:
 
 def bench_of(monkeypatch: pytest.MonkeyPatch, each: int = 1000, codec: str = "compiled", plan: Plan = QUICK) -> Any:
     monkeypatch.setattr("starts.implementation.in_use", lambda: codec)
+    monkeypatch.setattr("starts.QUIET_WITHIN_S", 0.0)
     keys = [(role, side) for role in ROLES for side in (OURS, THEIRS)]
     field = SimpleNamespace(
         servers={key: Server() for key in keys},
