@@ -6,15 +6,17 @@ import asyncio
 import functools
 import zlib
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
+from tallystick.codec.records import Buffer, Content
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client.arguments import check_message, check_queue
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.sending import SendingCore, SendResult
 from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC
-from tallystick.rocketmq.wire.record import Message, encode_batch
+from tallystick.rocketmq.wire.record import Message, encode_batch, encode_plain_batch
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.send_form import SendForm
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, SysFlag
@@ -49,7 +51,7 @@ class Envelope(msgspec.Struct, eq=False):
 
 def message_envelope(context: BrokerContext, group: str, message: Message, queue: MessageQueue | None) -> Envelope:
     """Returns the envelope of a message. Raises UsageError for a message that no broker takes."""
-    if message.tags or message.keys or message.properties or message.flag or message.wait_stored is not True:
+    if _has_more(message):
         check_message(message)
     settings, body, sys_flag = context.settings, payload_bytes(message.body, "a message's body"), 0
     if not 0 < len(body) <= settings.max_message_bytes:
@@ -60,23 +62,54 @@ def message_envelope(context: BrokerContext, group: str, message: Message, queue
 
 
 def batch_envelope(
-    context: BrokerContext, group: str, topic: str, members: Sequence[Message], queue: MessageQueue | None
+    context: BrokerContext, group: str, topic: str, members: Sequence[Message | Buffer], queue: MessageQueue | None
 ) -> Envelope:
-    """Returns the envelope of a batch. Raises UsageError for a member, or a sum of them, that no broker takes."""
-    now_ms, next_id = context.clock.wall_ms(), context.ids.next
-    contents = []
-    for member in members:
-        check_message(member)
-        body = payload_bytes(member.body, "a message's body")
-        if not body:
+    """Returns the envelope of a batch: its members are messages, or their bodies. Raises UsageError for no members,
+    one of another topic, and one, or a sum of them, that no broker takes."""
+    bodies = _plain_bodies(members, topic)
+    if not members:
+        raise UsageError("a batch has at least one message", topic=topic)
+    now_ms, wait_stored = context.clock.wall_ms(), True
+    if bodies is not None:
+        if not all(bodies):
             raise UsageError("a body has at least 1 byte", topic=topic)
-        contents.append((member.flag, body, member.encode_with_id(next_id(now_ms)).encode()))
-    batch_body = encode_batch(contents)
+        batch_body = encode_plain_batch(bodies, *context.ids.run(now_ms, len(bodies)))
+    else:
+        messages = [each if isinstance(each, Message) else Message(topic, each) for each in members]
+        wait_stored = any([message.wait_stored for message in messages])
+        batch_body = encode_batch([_content(message, context.ids.next(now_ms)) for message in messages])
     if len(batch_body) > context.settings.max_message_bytes:
         raise UsageError("a batch has at most max_message_bytes", bytes=len(batch_body))
     # Its own properties hold for the request alone: whether to wait for disk and slaves.
-    whole = Message(topic, b"", wait_stored=any(member.wait_stored for member in members))
+    whole = Message(topic, b"", wait_stored=wait_stored)
     return _envelope(context, group, whole, True, 0, now_ms, batch_body, queue)
+
+
+def _plain_bodies(members: Sequence[Message | Buffer], topic: str) -> Sequence[bytes] | None:
+    """Returns the bodies of members that have nothing else; None if one of them has. Raises UsageError for one of
+    another topic."""
+    if set(map(type, members)) == {bytes}:  # nearly always: then a look at each costs more than its encoding
+        return cast("Sequence[bytes]", members)
+    messages = [member for member in members if isinstance(member, Message)]
+    if any([message.topic != topic for message in messages]):
+        raise UsageError("all messages of a batch are of its topic", topic=topic)
+    if any(map(_has_more, messages)):
+        return None
+    bodies = [member.body if isinstance(member, Message) else member for member in members]
+    return [payload_bytes(body, "a message's body") for body in bodies]
+
+
+def _has_more(message: Message) -> bool:
+    """Whether a message has anything of its own beside its topic and body, which is then to be checked."""
+    return bool(message.tags or message.keys or message.properties or message.flag or message.wait_stored is not True)
+
+
+def _content(message: Message, message_id: str) -> Content:
+    check_message(message)
+    body = payload_bytes(message.body, "a message's body")
+    if not body:
+        raise UsageError("a body has at least 1 byte", topic=message.topic)
+    return message.flag, body, message.encode_with_id(message_id).encode()
 
 
 def _envelope(

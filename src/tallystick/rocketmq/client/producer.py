@@ -95,11 +95,7 @@ class Producer:
         Together they may be as long as one message. Raises as ``send``.
         """
         self._check(topic)
-        batch = items(messages, "messages")
-        members = [each if isinstance(each, Message) else Message(topic, each) for each in batch]
-        if not members or any([member.topic != topic for member in members]):
-            raise UsageError("a batch has at least one message, and all are of its topic", topic=topic)
-        envelope = batch_envelope(self._context, self.group, topic, members, queue)
+        envelope = batch_envelope(self._context, self.group, topic, items(messages, "messages"), queue)
         await self._wait_for_room()
         return await self._start(envelope)
 

@@ -57,12 +57,25 @@ class UniqueKeys:
 
     def next(self, now_ms: int) -> str:
         if now_ms != self._now_ms:
-            if not self._month_starts_ms <= now_ms < self._month_ends_ms:  # a new one, or the clock was set back
-                self._month_starts_ms, self._month_ends_ms = month_of(now_ms)
-            self._now_ms = now_ms
-            self._of_now = f"{self._prefix}{now_ms - self._month_starts_ms:08X}"
+            self._begin(now_ms)
         self._counter = counter = (self._counter + 1) & 0xFFFF
         return f"{self._of_now}{counter:04X}"
+
+    def run(self, now_ms: int, count: int) -> tuple[bytes, list[bytes]]:
+        """Returns the next ``count`` ids, at least one: the beginning that they share, and the end of each."""
+        if now_ms != self._now_ms:
+            self._begin(now_ms)
+        first = self._counter + 1
+        numbers = [number & 0xFFFF for number in range(first, first + count)]
+        self._counter = numbers[-1]
+        ends = struct.pack(f">{count}H", *numbers).hex(",", 2).upper()
+        return self._of_now.encode(), ends.encode().split(b",")
+
+    def _begin(self, now_ms: int) -> None:
+        if not self._month_starts_ms <= now_ms < self._month_ends_ms:  # a new one, or the clock was set back
+            self._month_starts_ms, self._month_ends_ms = month_of(now_ms)
+        self._now_ms = now_ms
+        self._of_now = f"{self._prefix}{now_ms - self._month_starts_ms:08X}"
 
 
 def month_of(now_ms: int) -> tuple[int, int]:

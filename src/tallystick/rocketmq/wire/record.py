@@ -275,6 +275,23 @@ def encode_batch(messages: Sequence[Content]) -> bytes:
     return b"".join(parts)
 
 
+def encode_plain_batch(bodies: Sequence[bytes], id_start: bytes, id_ends: Sequence[bytes]) -> bytes:
+    """Encode as ``encode_batch``, in a fraction of its time, members that have nothing but a body and an id.
+
+    The ids begin with ``id_start`` and end with ``id_ends``, which are of one length.
+    """
+    before = _PLAIN[True].encode() + id_start
+    properties_size = len(before) + len(id_ends[0]) + 1
+    fixed, count, sizes = _BATCH_HEAD.size + _SHORT.size + properties_size, len(bodies), list(map(len, bodies))
+    heads = {size: _BATCH_HEAD.pack(fixed + size, 0, 0, 0, size) for size in set(sizes)}
+    parts = [_END.encode()] * (5 * count)
+    parts[0::5] = map(heads.__getitem__, sizes)
+    parts[1::5] = bodies
+    parts[2::5] = [_SHORT.pack(properties_size) + before] * count
+    parts[3::5] = id_ends
+    return b"".join(parts)
+
+
 def decode_batch(body: Buffer, most: int = sys.maxsize) -> list[Content]:
     """Decode the members of a batch, at most the first ``most``: what is behind those is not looked at.
 

@@ -285,6 +285,28 @@ async def test_a_batch_is_one_request_to_one_queue(cluster: FakeCluster, mq: Roc
     assert (header.batch, decode_properties(header.properties or "")["WAIT"]) == (True, "true")
 
 
+async def test_bodies_alone_and_messages_of_nothing_else_are_a_batch_of_the_same(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    fake = await cluster.add()
+    bodies = [bytes([number + 1]) * number for number in range(1, 20)]
+    batches: list[list[Message | bytes | bytearray | memoryview]] = [
+        [*bodies],
+        [Message("T", body) for body in bodies],
+        [bytearray(bodies[0]), memoryview(bodies[1]), *bodies[2:]],
+        [Message("T", bodies[0], wait_stored=False), Message("T", bodies[1], flag=7), *bodies[2:]],
+    ]
+    for batch in batches:
+        result = await mq.producer("g").send_batch("T", batch)
+        stored = fake.queues["T", result.queue.queue_id][-len(batch) :]
+        assert [content[1] for content in stored] == bodies
+        properties = [decode_properties(content[2]) for content in stored]
+        assert len({each["UNIQ_KEY"] for each in properties}) == len(batch)
+        has_more = batch is batches[-1]
+        assert [content[0] for content in stored[:2]] == [0, 7 if has_more else 0]
+        assert [each["WAIT"] for each in properties[:2]] == ["false" if has_more else "true", "true"]
+
+
 async def test_one_way(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add()
     await mq.producer("g").send_one_way("T", b"x", tags="A")
@@ -331,9 +353,21 @@ async def test_what_no_broker_would_take_is_refused_here(mq: RocketMQ, arguments
 
 async def test_batches_that_no_broker_would_take(mq: RocketMQ) -> None:
     producer = mq.producer("g")
-    for members in ([], [b""], [bytes(3 * 1024 * 1024)] * 2, [Message("Other", b"x")]):
+    for members in (
+        [],
+        [b""],
+        [b"x", b""],
+        [bytearray(b"")],
+        [Message("T", b"")],
+        [Message("T", b"", tags="A")],
+        [bytes(3 * 1024 * 1024)] * 2,
+        [Message("Other", b"x")],
+        [b"x", Message("T", b"x", tags="A"), Message("Other", b"x")],
+        [b"x", "text"],
+        [b"x", 7],
+    ):
         with pytest.raises(UsageError):
-            await producer.send_batch("T", members)
+            await producer.send_batch("T", members)  # type: ignore[arg-type]
 
 
 async def test_closing_waits_for_what_is_under_way(cluster: FakeCluster) -> None:

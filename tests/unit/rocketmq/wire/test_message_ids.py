@@ -40,6 +40,16 @@ def test_a_clients_ids_differ_and_tell_when_they_were_made() -> None:
     assert time_of(keys.next(start + 1_234_568)) == 1_234_568
 
 
+def test_a_run_has_the_ids_that_would_come_one_by_one() -> None:
+    keys, twin = UniqueKeys(b"\x7f\0\0\1", 1, 2), UniqueKeys(b"\x7f\0\0\1", 1, 2)
+    now_ms = 1_700_000_000_000
+    for count in (1, 2, 300, 65_530, 7, 70_000):  # the counter of 16 bits goes round
+        start, ends = keys.run(now_ms, count)
+        assert [(start + end).decode() for end in ends] == [twin.next(now_ms) for _ in range(count)]
+        assert keys.next(now_ms + 1) == twin.next(now_ms + 1)
+        now_ms += 31 * 86_400_000
+
+
 def test_ids_go_on_through_months_and_after_49_days() -> None:
     """A broker that runs for long had times that only grew, and began at 0 again after 2^32 ms."""
     keys, now_ms = UniqueKeys(b"\x7f\0\0\1", 1, 2), month_of(1_700_000_000_000)[0] + 5

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tallystick.codec.records import encode_records, topic_field
 from tallystick.errors import RemoteProtocolError, UsageError
-from tallystick.rocketmq.wire.message_ids import encode_host
+from tallystick.rocketmq.wire.message_ids import UniqueKeys, encode_host
 from tallystick.rocketmq.wire.record import (
     Message,
     decode_batch,
@@ -18,6 +18,7 @@ from tallystick.rocketmq.wire.record import (
     decode_messages,
     decode_properties,
     encode_batch,
+    encode_plain_batch,
     encode_properties,
 )
 
@@ -150,3 +151,15 @@ def test_every_cut_of_a_record_and_of_a_batch_is_refused() -> None:
         if cut != len(encode_batch([(7, b"one", b"a\x01b\x02")])):
             with pytest.raises(RemoteProtocolError):
                 decode_batch(batch[:cut])
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=40) | st.just(bytes(300)), min_size=1, max_size=40), st.integers(0, 65535)
+)
+def test_members_that_have_nothing_but_a_body_are_encoded_as_any(bodies: list[bytes], before: int) -> None:
+    keys, twins = UniqueKeys(HOST, 1, 2), UniqueKeys(HOST, 1, 2)
+    for ids in (keys, twins):
+        ids.run(5, before + 1)
+    start, ends = keys.run(5, len(bodies))
+    members = [(0, body, Message("T", body).encode_with_id(twins.next(5)).encode()) for body in bodies]
+    assert encode_plain_batch(bodies, start, ends) == encode_batch(members)
