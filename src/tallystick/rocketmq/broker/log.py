@@ -7,8 +7,8 @@
 
 With SYNC_FLUSH reput follows the flush instead. A slave appends what its master sends; the rest is the same.
 
-A reput costs nearly the same for one message as for many, so where nobody waits for a message it lingers a little, and
-``catch_up`` ends that for whoever is about to look.
+A reput costs nearly the same for one message as for many, so where nobody waits for a message it lingers a little, or
+until there is much for it; ``catch_up`` ends that for whoever is about to look.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from tallystick.rocketmq.wire.sink_identity import SinkIdentity
 from tallystick.runtime.outside import Outside
 
 RETRY_S = 1.0  # after reput was stopped, by a full disk for example
-LINGER_S = 0.002
+LINGER_S = 0.01
+LINGER_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class BrokerLog:
         self._ha_address: str | None = None  # of the master that a slave follows
         self._dispatch_timer: asyncio.TimerHandle | None = None  # the next dispatch
         self._retrying = False  # it is one that the disk made wait
+        self._lingers = False  # it is one that waits for more messages
 
     async def take_role(self, *, slave: bool) -> tuple[str, int] | None:
         """Take up a role, at the start and whenever it changes; sends are refused meanwhile. Returns the address of the
@@ -202,7 +204,8 @@ class BrokerLog:
     async def close(self) -> None:
         """Leave slaves or master, sync, and close the store."""
         if self._dispatch_timer is not None:
-            self._dispatch_timer.cancel()
+            self._dispatch_timer.cancel()  # and none is set in its place
+        self._lingers = False
         if self._master is not None:
             await self._master.close()
         await self._part_from_master()
@@ -223,7 +226,7 @@ class BrokerLog:
         elif self._listeners.awaited():
             self._dispatch()
         else:
-            self._dispatch_in(LINGER_S)
+            self._linger()
 
     def _flushed(self, offset: int) -> None:
         if self._waits is not None:
@@ -234,9 +237,7 @@ class BrokerLog:
 
     def _dispatch(self) -> None:
         """Dispatch a part of what may be dispatched, and the rest in later turns of the loop."""
-        if self._dispatch_timer is not None:
-            self._dispatch_timer.cancel()
-            self._dispatch_timer = None
+        self._stop_timer()
         before = self.store.reput_offset
         try:
             arrivals = self.store.reput()
@@ -249,6 +250,22 @@ class BrokerLog:
             self._dispatch_in(RETRY_S)
         elif before < self.store.reput_offset < self.store.end or self.store.reput_goes_on:
             self._dispatch_in(0)
+
+    def _linger(self) -> None:
+        """Dispatch a little later or, if there is much by now, in the next turn of the loop."""
+        if self.store.end - self.store.reput_offset >= LINGER_BYTES:
+            if self._lingers:
+                self._stop_timer()
+            self._dispatch_in(0)
+        elif self._dispatch_timer is None:
+            self._dispatch_in(LINGER_S)
+            self._lingers = True
+
+    def _stop_timer(self) -> None:
+        if self._dispatch_timer is not None:
+            self._dispatch_timer.cancel()
+            self._dispatch_timer = None
+        self._lingers = False
 
     def _dispatch_in(self, delay_s: float) -> None:
         if self._dispatch_timer is None:

@@ -178,6 +178,21 @@ async def test_dispatch_lingers_only_while_nobody_waits_or_looks(
         assert (await waiting.answer(held)).fields["nextBeginOffset"] == "4"
 
 
+async def test_dispatch_does_not_linger_where_there_is_much_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "LINGER_S", 600.0)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(store=replace(SMALL, flush_interval_ms=600_000)))
+        peer, store = await bench.peer(broker), broker.parts.store
+        for _ in range(2):
+            assert (await peer.ask(send_command())).code == 0
+            assert store.reput_offset < store.end
+            monkeypatch.setattr(log_module, "LINGER_BYTES", 2 * (store.end - store.reput_offset))
+            assert (await peer.ask(send_command())).code == 0
+            await until(lambda: store.reput_offset == store.end)
+
+
 async def test_a_disk_that_fails_under_dispatch_ends_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
