@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, repeat
 
 from tallystick.codec.client_ids import UNIQUE, hash_client_ids
+from tallystick.codec.implementation import is_compiled
 from tallystick.codec.records import RecordRun, hash_latin, hash_texts, hash_utf8, scan_records, signed
 from tallystick.rocketmq.store.index_file import index_hashes
 from tallystick.rocketmq.wire.numbers import number_of
@@ -23,7 +24,8 @@ _LEVELS_S = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)  # messa
 MAX_KEYS = 1000  # of one message that are in the index: it is dispatched in one turn of the loop
 _MAX_CACHED = 10_000
 _LONGEST_KEPT = 512
-_FEW = 16  # for fewer records it is not worth while to look at them by columns
+# For fewer records it is not worth while to look at them by columns, but for the compiled codec.
+_FEW = 1 if is_compiled() else 16
 
 _IDENTITY = b"\x02" + SINK_MARK  # of a message that a sink sent
 _TAGS, _KEYS = (b"\x02" + name + b"\x01" for name in (b"TAGS", b"KEYS"))
