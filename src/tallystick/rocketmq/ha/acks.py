@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.values import PutStatus
 
@@ -32,8 +34,8 @@ _WEIGHTS = {
 }
 
 
-@dataclass(frozen=True)
-class Settle:
+# There is one of each for each turn with sends, and a struct is made in a tenth of the time of a dataclass.
+class Settle(msgspec.Struct, frozen=True):
     """A wait is over. ``disk_late``: the master's disk does not have the messages either, and the status is the
     slaves'."""
 
@@ -42,8 +44,7 @@ class Settle:
     disk_late: bool = False
 
 
-@dataclass(frozen=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """What ``appended`` returns: the ticket of the wait, and the waits that are already over, this one perhaps
     included."""
 

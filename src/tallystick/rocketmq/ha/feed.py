@@ -22,6 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+import msgspec
+
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.ha.log import LogRange
 from tallystick.rocketmq.ha.proof import WIPE
@@ -56,8 +58,8 @@ class StartFeed:
     proven: bool
 
 
-@dataclass(frozen=True)
-class Acked:
+# One comes with each report, and a struct is made in a tenth of the time of a dataclass.
+class Acked(msgspec.Struct, frozen=True, gc=False):
     """The slave acknowledged all bytes before ``offset``."""
 
     offset: int

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+import msgspec
+
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.ha.log import LogRange
 from tallystick.rocketmq.ha.settings import HaSettings
@@ -33,15 +35,14 @@ from tallystick.rocketmq.wire.ha import (
 MAX_FRAMES = 12_000  # in one read of 1 MiB: each has a record, or a part of one behind 32 KiB
 
 
-@dataclass(frozen=True)
-class SendToMaster:
+# These two come with each message, and a struct is made in a tenth of the time of a dataclass.
+class SendToMaster(msgspec.Struct, frozen=True):
     """Send these bytes to the master, as they are."""
 
     data: bytes
 
 
-@dataclass(frozen=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """Append these pieces, one after another, at ``offset``; then call ``appended``."""
 
     offset: int

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True)
-class LogRange:
+
+# A struct is made in a tenth of the time of a dataclass, and there is one for each event.
+class LogRange(msgspec.Struct, frozen=True, gc=False):
     """Three physical offsets of a log: its first byte, its end, and the end of what is synced."""
 
     first: int

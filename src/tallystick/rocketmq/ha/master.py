@@ -231,6 +231,8 @@ class SlaveConnection(asyncio.BufferedProtocol):
         rest in the next turns."""
         if not self._feed.feeding or self._paused or self._transport.is_closing():
             return
+        if self._feed.position >= self._master.log.end:  # it has all, as after most reports
+            return
         now, turn_bytes = self._master.clock.now(), self._master.turn_bytes(self)
         limit_bytes = remaining_bytes = min(self._limit_bytes(), turn_bytes.left_for(self.pump))
         frames: list[bytes | memoryview] = []
