@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, pairwise
+from operator import ne
 
 from tallystick.codec.dispatched import encode_units
 from tallystick.codec.records import RecordRun, Stop, scan_records
@@ -134,10 +136,11 @@ class Reput:
     def _with_few_new_queues(self, run: RecordRun, data: bytes, budget: int) -> tuple[RecordRun, int]:
         """As many of a run's records as there is time to make queues for, at least one; and what these cost."""
         cost = 0
-        queues = list(zip(run.topics, run.queue_ids, strict=True))
-        for topic, queue_id in dict.fromkeys(queues):
+        firsts = dict[tuple[bytes, int], int]()  # the first record of each queue
+        for number, _ in _stretches(run):
+            firsts.setdefault((run.topics[number], run.queue_ids[number]), number)
+        for (topic, queue_id), number in firsts.items():
             if self._queues.find(self._hashes.of_topic(topic).name, queue_id) is None:
-                number = queues.index((topic, queue_id))
                 more = QUEUE_COST_BYTES + self._queues.fillers_of_new(run.queue_offsets[number]) * UNIT.size
                 if cost and cost + more > budget:
                     return scan_records(data[: run.positions[number]], self.offset), cost
@@ -247,7 +250,9 @@ class Reput:
             ]
             records, hashes = [number for number, _ in entries], [code for _, code in entries]
         stored_ms = run.store_timestamps
-        index.put(hashes, [physicals[number] for number in records], [stored_ms[number] for number in records], now_ms)
+        if records != list(range(len(physicals))):  # mostly each record has one
+            physicals, stored_ms = [physicals[number] for number in records], [stored_ms[number] for number in records]
+        index.put(hashes, physicals, stored_ms, now_ms)
 
     def _group(self, topic: bytes, queue_id: int) -> _Group:
         keys = self._hashes.of_topic(topic)
@@ -311,9 +316,8 @@ def _affordable(run: RecordRun, data: bytes, base: int, budget: int) -> tuple[Re
 
 def _stretches(run: RecordRun) -> list[tuple[int, int]]:
     """Where records of one queue lie one after another: a batch, or what one producer sent to a queue meanwhile."""
-    topics, queue_ids = run.topics, run.queue_ids
-    if topics.count(topics[0]) == queue_ids.count(queue_ids[0]) == len(run):
-        return [(0, len(run))]
-    queues = list(zip(topics, queue_ids, strict=True))
-    edges = [0, *[at for at, queue in enumerate(queues[1:], 1) if queue != queues[at - 1]], len(queues)]
-    return list(pairwise(edges))
+    topics, count = run.topics, len(run)
+    queues: Sequence[object] = run.queue_ids
+    if topics.count(topics[0]) != count:
+        queues = list(zip(topics, run.queue_ids, strict=True))
+    return list(pairwise([0, *compress(range(1, count), map(ne, queues, queues[1:])), count]))
