@@ -46,6 +46,8 @@ class Worker(Protocol):
         ...
 
 
+_MANY = 4096  # bytes of a pipe
+
 Workers = Callable[[str], Worker]  # makes a worker; the name is for those who look at threads
 
 
@@ -55,14 +57,17 @@ class ThreadWorker(Worker):
     Leaner than an executor: a commit is submitted and reported without a future. The thread waits for a byte in a pipe:
     the write lets go of the interpreter at the moment when the thread wants it, which the lock of a queue does not. The
     loop waits for a byte in another pipe, as its own way to be woken by a thread does not let go either.
+
+    Neither waits for room in a pipe, which may have some thousand bytes: two that wait for one another never end. A
+    full pipe wakes who reads it all the same, so that a byte says that there is something, and not how much.
     """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[Job | None] = deque()
-        self._listening, self._bell = os.pipe()  # a byte a job
+        self._listening, self._bell = _pipe()
         self._outcomes: deque[tuple[Done, Any, Exception | None]] = deque()
-        self._returns, self._return_bell = os.pipe()  # a byte an outcome
+        self._returns, self._return_bell = _pipe()
         self._loop.add_reader(self._returns, self._report)
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -83,12 +88,16 @@ class ThreadWorker(Worker):
 
     def _put(self, job: Job | None) -> None:
         self._jobs.append(job)
-        os.write(self._bell, b".")
+        _ring(self._bell)
 
     def _work(self) -> None:
-        while os.read(self._listening, 1) and (job := self._jobs.popleft()) is not None:
-            self._do(job)
-            del job  # while it waits for the next one, nothing of this one is kept
+        while os.read(self._listening, _MANY):
+            while self._jobs:
+                job = self._jobs.popleft()
+                if job is None:
+                    return
+                self._do(job)
+                del job  # while it waits for the next one, nothing of this one is kept
 
     def _do(self, job: Job) -> None:
         call, done = job
@@ -97,13 +106,30 @@ class ThreadWorker(Worker):
         except Exception as failure:
             result, error = None, failure
         self._outcomes.append((done, result, error))
-        os.write(self._return_bell, b".")
+        _ring(self._return_bell)
 
     def _report(self) -> None:
-        """Report one outcome: whatever comes of that, the next one has a byte of its own."""
-        os.read(self._returns, 1)
+        """Report one outcome. Whatever comes of that, there is a byte for the others."""
+        os.read(self._returns, _MANY)
+        if not self._outcomes:
+            return  # the byte of one that was reported before it came
         done, result, error = self._outcomes.popleft()
+        if self._outcomes:
+            _ring(self._return_bell)
         done(result, error)
+
+
+def _pipe() -> tuple[int, int]:
+    listening, bell = os.pipe()
+    os.set_blocking(bell, False)
+    return listening, bell
+
+
+def _ring(bell: int) -> None:
+    try:
+        os.write(bell, b".")
+    except BlockingIOError:
+        return  # it is full
 
 
 def _nothing() -> None:

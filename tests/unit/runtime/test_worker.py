@@ -94,6 +94,25 @@ async def test_close_within_an_outcome_reports_the_others() -> None:
     assert outcomes == ["stopped", "later"]
 
 
+async def test_more_calls_than_bytes_fit_into_its_pipes_are_submitted_in_one_turn_of_the_loop() -> None:
+    """The loop waited for room in the one pipe, and the thread in the other: for ever."""
+    worker, outcomes = ThreadWorker("test"), list[int | None]()
+    for number in range(150_000):
+        worker.submit(partial(int, number), lambda result, error: outcomes.append(result))
+    await worker.idle()
+    assert outcomes == list(range(150_000))
+    worker.close()
+
+
+async def test_close_with_more_outcomes_than_bytes_fit_into_its_pipe() -> None:
+    worker, outcomes = ThreadWorker("test"), list[int | None]()
+    for number in range(70_000):
+        worker.submit(partial(int, number), lambda result, error: outcomes.append(result))
+    worker.close()
+    await asyncio.sleep(0)
+    assert outcomes == list(range(70_000))
+
+
 async def test_idle_waits_for_a_call_whose_caller_was_cancelled() -> None:
     worker = ThreadWorker("test")
     gate = threading.Event()
