@@ -18,6 +18,7 @@ import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from report import grid
 import tallystick.codec
 from tallystick.bookkeeper.wire import digest
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec import reads, records
+from tallystick.codec import checksum, reads, records
 from tallystick.codec.frames import PLAIN_ADD, AddRun
 from tallystick.codec.implementation import REFERENCES, load
 from tallystick.codec.v3_adds import ack_v3_adds, encode_v3_adds
@@ -94,6 +95,9 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
     v3_adds = b"".join(map(bytes, encode_v3_adds(0, numbers, [adds])))
     v3_acks, v3_requests = ack_v3_adds(numbers, [7] * count, numbers), encode_v3_reads(0, 7, numbers)
     v3_responses = encode_v3_read_responses(numbers, responses, 5)
+    spread = array("Q", [(1 << 40) + at * (len(responses) // count) for at in range(count)])
+    chunks = array("Q", (*range(0, len(responses), 8192), len(responses)))
+    checksums = array("I", [checksum.crc32c(responses[start:stop]) for start, stop in pairwise(chunks)])
     even = reads.EvenEntries(memoryview(responses), len(entries[0]), reads.READ_PREFIX)
     return {
         "encode_adds": (KEY, 7, 0, -1, 0, payloads, functions["crc32c_digest"], 4),
@@ -137,6 +141,11 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "responses_of_runs, singles": ([(array("q", [0]), bounds[:2], adds)] * count,),
         "page_pieces": (array("q", numbers), bounds[:-1], 1 << 40),
         "page_pieces, every other": (array("q", range(0, 2 * count, 2)), bounds[:-1], 1 << 40),
+        "dense_locations": ({0: bounds[1:]}, array("q", numbers)),
+        "picked_responses": ([(responses, 1 << 40, count)], spread, 7, array("q", numbers), 1 << 40),
+        "picked_responses, singles": ([(responses, 1 << 40, 1)] * count, spread, 7, array("q", numbers), 1 << 40),
+        "cut_chunks": (responses, array("Q", [start - (1 << 40) for start in spread]), 8192, 0, 0),
+        "count_good_chunks": (responses, chunks, checksums),
         "crc32c_of_parts": (entries, 7),
         "copy_parts": (entries, memoryview(bytearray(sum(map(len, entries))))),
         "scan_requests": (SEND * count, 0, len(SEND) * count, sys.maxsize, sys.maxsize, REQUESTS),

@@ -11,11 +11,12 @@ from random import Random
 from typing import Any
 
 from support.codec_twins import COMPILED, compare, outcome
-from tallystick.codec import pages, parts, stored
-from tallystick.codec.frames import PLAIN_ADD
+from tallystick.codec import chunks, pages, parts, stored
+from tallystick.codec.checksum import crc32c
+from tallystick.codec.frames import PLAIN_ADD, PLAIN_READ
 from tallystick.codec.implementation import REFERENCES
 
-TWINNED = (pages, parts, stored)
+TWINNED = (chunks, pages, parts, stored)
 
 _LEDGER = 5
 _LIES = (0, 1, 28, 43, 1 << 40, (1 << 64) - 1)
@@ -72,6 +73,85 @@ def _page_pieces(random: Random) -> None:
     compare("page_pieces", array("q", entries), array("Q", starts), base)
 
 
+def _dense_locations(random: Random) -> None:
+    """Mostly ascending entries that are there; seldom with a page that is none."""
+    dense: dict[int, Any] = {}
+    for number in random.sample((0, 1, 2, 3, -1, 1 << 50), random.choice((0, 1, 3, 6))):
+        dense[number] = array("Q", (1 << 41,) * random.choice((0, 1, 50, 99)))
+        if dense[number] and random.random() < 0.5:
+            dense[number][random.randrange(len(dense[number]))] = random.choice((0, 1 << 40, (1 << 64) - 1))
+    if dense and random.random() < 0.05:
+        dense[next(iter(dense))] = random.choice((array("I", (1, 2, 3)), array("B", b"12345678"), 7))
+    pages_of, slots = random.choice(([0], [0, 1], [0, 1, 2, 3], [1 << 50], [-1, 0])), random.choice((5, 60, 4096))
+    entries = sorted(
+        (number << 12) + random.randrange(slots) for number in pages_of for _ in range(random.choice((0, 1, 9)))
+    )
+    if random.random() < 0.1:
+        random.shuffle(entries)
+    column: Any = array("q", entries) if random.random() < 0.95 else random.choice((entries, array("i", (1, 2)), 5))
+    compare("dense_locations", dense, column)
+
+
+def _picked_responses(random: Random) -> None:
+    """Responses in several pieces, of which some are asked for; seldom with a lie in where they are, or in them."""
+    size, uneven, entry, begin = (
+        random.choice((0, 16, 100)),
+        random.random() < 0.3,
+        random.choice((0, 1 << 62)),
+        1 << 41,
+    )
+    pieces, locations, entries = list[Any](), list[int](), list[int]()
+    for _ in range(random.choice((0, 1, 1, 2, 5))):
+        data, count, every = bytearray(random.randbytes(random.choice((0, 0, 9)))), 0, random.choice((1, 1, 2, 3))
+        for at in range(random.choice((0, 1, 2, 7, 30))):
+            body = bytes(random.choice((0, 90, 5000)) if uneven and random.random() < 0.3 else size)
+            if not at % every:
+                locations.append(begin + len(data))
+                entries.append(entry)
+                count += 1
+            data += struct.pack(">IIIqq", 24 + len(body), PLAIN_READ, 0, _LEDGER, entry) + body
+            entry += 1
+        if random.random() < 0.1 and data:
+            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        pieces.append((bytes(data), begin, count if random.random() < 0.97 else random.choice((-1, 0, count + 1))))
+        begin = random.choice((begin + len(data), begin + (1 << 40), 1 << 40))
+    if random.random() < 0.1 and pieces:
+        data, begin, count = random.choice(pieces)
+        pieces[-1] = random.choice(
+            ((data, begin + 1, count), (data, -1, count), (data, 1 << 64, count), (data, begin), 5)
+        )
+    if random.random() < 0.1 and locations:
+        locations[random.randrange(len(locations))] = random.choice((*_LIES, begin))
+        (entries if random.random() < 0.3 else locations).pop()
+    most = random.choice((1 << 20, 1 << 62, 500, 44, 1, 0, -1, -(1 << 63)))
+    compare("picked_responses", pieces, array("Q", locations), _LEDGER, array("q", entries), most)
+
+
+def _cut_chunks(random: Random) -> None:
+    sizes = [random.choice((1, 30, 44, 500)) for _ in range(random.choice((0, 1, 2, 20)))]
+    starts = array("Q", list(accumulate(sizes, initial=0))[:-1])
+    if random.random() < 0.1 and starts:
+        starts[random.randrange(len(starts))] = random.choice((*_LIES, sum(sizes)))
+    chunk_bytes, size = random.choice((1, 44, 100, 1000, 1 << 40)), random.choice((0, 0, 5, 99))
+    crc = random.choice((0, 7, 0xFFFFFFFF)) if random.random() < 0.95 else random.choice((-1, 1 << 32))
+    compare("cut_chunks", random.randbytes(sum(sizes)), starts, chunk_bytes, size, crc)
+
+
+def _count_good_chunks(random: Random) -> None:
+    chunks_of = [random.randbytes(random.choice((0, 1, 30, 500))) for _ in range(random.choice((0, 1, 2, 9)))]
+    bounds = array("Q", accumulate(map(len, chunks_of), initial=random.choice((0, 32, 1 << 40))))
+    checksums = array("I", map(crc32c, chunks_of))
+    data = b"".join(chunks_of)
+    data = data[: random.randrange(len(data) + 1)] if random.random() < 0.2 else data + bytes(random.choice((0, 9)))
+    if random.random() < 0.3 and checksums:
+        checksums[random.randrange(len(checksums))] ^= 1
+    if random.random() < 0.1:
+        bounds[random.randrange(len(bounds))] = random.choice(_LIES)
+    if random.random() < 0.05:
+        bounds.pop()
+    compare("count_good_chunks", data, bounds, checksums)
+
+
 def _parts(random: Random) -> list[Any]:
     kinds: list[Callable[[bytes], Any]] = [bytes, bytearray, memoryview]
     sizes = [random.choice((0, 5, 100, 3000)) for _ in range(random.choice((0, 1, 3, 20)))]
@@ -97,5 +177,15 @@ def _copy_parts(random: Random) -> None:
 
 COMPARISONS: dict[str, Callable[[Random], None]] = {
     comparison.__name__.removeprefix("_"): comparison
-    for comparison in (_responses_of_adds, _responses_of_runs, _page_pieces, _crc32c_of_parts, _copy_parts)
+    for comparison in (
+        _responses_of_adds,
+        _responses_of_runs,
+        _page_pieces,
+        _dense_locations,
+        _picked_responses,
+        _cut_chunks,
+        _count_good_chunks,
+        _crc32c_of_parts,
+        _copy_parts,
+    )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from tallystick.codec.implementation import with_twin
@@ -13,6 +13,7 @@ PAGE_BITS = 12
 PAGE_SLOTS = 1 << PAGE_BITS
 SLOT_MASK = PAGE_SLOTS - 1
 PADDING = 16  # so many zeros an entry may cost
+_NO_PAGE = array("Q")
 
 
 @with_twin
@@ -43,3 +44,19 @@ def _scattered(entries: array[int], locations: array[int]) -> Iterator[tuple[int
         for entry, location in zip(entries[start:stop], locations[start:stop], strict=True):
             piece[entry - first] = location
         yield first >> PAGE_BITS, first & SLOT_MASK, piece
+
+
+@with_twin
+def dense_locations(pages: Mapping[int, array[int]], entries: Sequence[int]) -> array[int]:
+    """The location of each entry, up to the first that has none: its slot is behind its page or has a zero there."""
+    locations, page = array("Q"), _NO_PAGE
+    number: int | None = None
+    for entry in entries:
+        if entry >> PAGE_BITS != number:
+            number = entry >> PAGE_BITS
+            page = pages.get(number, _NO_PAGE)
+        slot = entry & SLOT_MASK
+        if slot >= len(page) or not page[slot]:
+            break
+        locations.append(page[slot])
+    return locations

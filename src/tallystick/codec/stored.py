@@ -21,7 +21,14 @@ from tallystick.codec.implementation import with_twin
 # Entries, the bounds of the frame of each, and the bytes that these are in.
 StoredRun: TypeAlias = "tuple[array[int], array[int], bytes]"
 
+# A part of an entry log with whole responses: its bytes, the location of the first of them, and how many of the entries
+# that are asked for are in it.
+LogPiece: TypeAlias = "tuple[bytes, int, int]"
+
 _RESPONSE = struct.Struct(">III")
+_IDENTITY = struct.Struct(">qq")
+_LENGTH_BYTES = 4
+_IDS = 12  # of a response: they begin here
 _FEW = 16  # below this many frames the strided way costs more than it saves
 
 
@@ -62,3 +69,45 @@ def _even_responses(frames: bytes, size: int, count: int) -> bytes:
     for column in range(12, ADD_PREFIX):
         out[column::size] = out[column + 16 :: size]
     return bytes(out)
+
+
+@with_twin
+def picked_responses(
+    pieces: Sequence[LogPiece], locations: array[int], ledger: int, entries: array[int], max_bytes: int
+) -> tuple[bytes, int]:
+    """The responses with entries that lie in pieces of entry logs, at these locations, and how many: as many as fit,
+    but one at least, and none from the first one on that is not where it should be."""
+    parts, place, room = list[bytes](), 0, max_bytes
+    for data, begin, count in pieces:
+        ids = entries[place : place + count]
+        offsets = [location - begin for location in locations[place : place + count]]
+        if (size := _even_size(data, offsets, ledger, ids)) and size * len(ids) <= room:
+            parts.append(data[offsets[0] : offsets[0] + size * len(ids)])
+            place, room = place + len(ids), room - size * len(ids)
+            continue
+        for start, entry in zip(offsets, ids, strict=True):
+            stop = start + _LENGTH_BYTES + int.from_bytes(data[start : start + _LENGTH_BYTES], "big")
+            is_here = data[start + _IDS : start + ADD_PREFIX] == _IDENTITY.pack(ledger, entry)
+            if (
+                start < 0
+                or not is_here
+                or not start + ADD_PREFIX <= stop <= len(data)
+                or (stop - start > room and place)
+            ):
+                return b"".join(parts), place
+            parts.append(data[start:stop])
+            place, room = place + 1, room - (stop - start)
+    return b"".join(parts), place
+
+
+def _even_size(data: bytes, offsets: Sequence[int], ledger: int, entries: Sequence[int]) -> int:
+    """The size of each response, if nothing but these lies from the first to the last and all are as long, as on a
+    bookie of a striped ledger, which has only some of its entries; else 0."""
+    if len(offsets) < 2 or offsets[0] < 0:
+        return 0
+    start, count, size = offsets[0], len(offsets), offsets[1] - offsets[0]
+    stop = start + size * count
+    if size < ADD_PREFIX or stop > len(data) or offsets != list(range(start, stop, size)):
+        return 0
+    heads = list(struct.iter_unpack(f">I8xqq{size - ADD_PREFIX}x", memoryview(data)[start:stop]))
+    return size if heads == [(size - _LENGTH_BYTES, ledger, entry) for entry in entries] else 0

@@ -5,7 +5,7 @@ A run of entries that a client reads one after another is one piece of the file,
     magic "TALLYLG1" 8 | log id 8 | zeros 16 | stored frames … | zeros to a multiple of 4096
     frame      length 4 | header 4 | code 0 4 | ledger 8 | entry 8 | entry bytes            big-endian
 
-Frames are grouped into chunks of about 32 KiB (never cutting a frame): one checksum, one read, one place in the cache.
+Frames are grouped into chunks of about 8 KiB (never cutting a frame): one checksum, one place in the cache.
 Where they are is in the log's index, a file of its own (``log_index.py``).
 
 A chunk that does not match its checksum is an I/O error for each entry in it, never "no such entry" (Q15).
@@ -35,14 +35,18 @@ from tallystick.bookkeeper.bookie.log_index import (
 )
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.codec.chunks import cut_chunks
 from tallystick.codec.pages import page_pieces
-from tallystick.codec.parts import crc32c_of_parts
+from tallystick.codec.stored import LogPiece, picked_responses
 from tallystick.errors import CorruptRecord, StorageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Disk, File
 
 _IDENTITY = struct.Struct(">qq")
 _FLUSH_BYTES = 1024 * 1024
+_SCATTERED_ENTRIES = 256  # looked for at once, of those that do not lie together
+_CLOSE_BYTES = 8 * 1024  # of a log for each of them: they lie close together
+_SCATTERED_BYTES = 256 * 1024  # and so much is read for them at once: each chunk may be a way of the disk's head
 
 
 class LogWriter:
@@ -54,9 +58,8 @@ class LogWriter:
         self._end = LOG_HEADER.size  # where the next frame goes
         self._written = 0
         self._waiting: list[Buffer] = [LOG_HEADER.pack(LOG_MAGIC, log_id)]
-        self._chunk: list[Buffer] = []
-        self._chunk_size = 0
-        self._chunks, self._checksums = array("Q"), array("I")
+        self._chunks, self._checksums = array("Q", (self._end,)), array("I")  # the last one is not done
+        self._crc = 0  # of what that has
         self._entries = 0
         self._sizes: dict[LedgerId, int] = {}
         self.pieces: list[Piece] = []
@@ -67,23 +70,13 @@ class LogWriter:
         self.pieces += [Piece(ledger, *page) for page in page_pieces(entries, starts, base)]
         self._sizes[ledger] = self._sizes.get(ledger, 0) + len(frames)
         self._entries += len(entries)
-        view, position = memoryview(frames), 0
-        while position < len(frames):
-            at = bisect_left(starts, position + self._chunk_bytes - self._chunk_size)
-            stop = starts[at] if at < len(starts) else len(frames)
-            if not self._chunk:
-                self._chunks.append(self._end)
-            self._chunk.append(view[position:stop])
-            self._chunk_size += stop - position
-            self._end += stop - position
-            position = stop
-            if self._chunk_size >= self._chunk_bytes:
-                self._seal()
-
-    def _seal(self) -> None:
-        self._checksums.append(crc32c_of_parts(self._chunk, 0))
-        self._waiting += self._chunk
-        self._chunk, self._chunk_size = [], 0
+        ends, checksums, self._crc = cut_chunks(
+            frames, starts, self._chunk_bytes, self._end - self._chunks[-1], self._crc
+        )
+        self._chunks.extend([self._end + end for end in ends])
+        self._checksums.extend(checksums.tolist())
+        self._waiting.append(frames)
+        self._end += len(frames)
         if self._end - self._written >= _FLUSH_BYTES:
             self._flush()
 
@@ -102,8 +95,10 @@ class LogWriter:
 
     def finish(self) -> EntryLog:
         """Make the log durable under its name, and its index after it."""
-        if self._chunk:
-            self._seal()
+        if self._end > self._chunks[-1]:
+            self._checksums.append(self._crc)
+        else:
+            self._chunks.pop()
         size = self._end
         padding = bytes(-size % BLOCK_BYTES)
         self._waiting.append(padding)
@@ -180,7 +175,7 @@ class EntryLogs:
 
     def _bounds(self, location: index.Location, ledger: LedgerId, entry: EntryId) -> tuple[bytes, int, int]:
         """Return the chunk that holds an entry, and where its bytes are in it."""
-        chunk, start = self._locate(location)
+        chunk, start, _ = self._locate(location)
         stop = start + 4 + int.from_bytes(chunk[start : start + 4], "big")
         if chunk[start + 12 : start + 28] != _IDENTITY.pack(ledger, entry) or stop > len(chunk):
             raise CorruptRecord("an entry log has another entry than its index says", ledger=ledger, entry=entry)
@@ -189,42 +184,53 @@ class EntryLogs:
     def frames(
         self, pages: index.Pages, ledger: LedgerId, entries: Sequence[EntryId], max_bytes: int
     ) -> tuple[bytes, int]:
-        """Return stored frames of the first of ascending entries and of those after it that fit: where there are gaps
-        between the entries, of its chunk alone. And how many.
+        """Return stored frames of the first of ascending entries and of those after it that fit, and how many: not all,
+        where much had to be read for these. Returns (b"", 0) if the first is in no log, or is another one there.
 
         Raises StorageError.
         """
-        if (several := self._frames_of_chunks(pages, ledger, entries, max_bytes)) is not None:
-            return several
-        first = entries[0]
-        location = index.get(pages, first)
-        chunk, start = self._locate(location)
-        if chunk[start + 12 : start + 28] != _IDENTITY.pack(ledger, first):
-            return b"", 0
-        size = 4 + int.from_bytes(chunk[start : start + 4], "big")
-        entries = entries[: 1 + (len(chunk) - start) // size]
-        end = location - start + min(len(chunk), start + max_bytes)
-        if entries[-1] - first > len(entries) - 1:
-            offsets = [each - location + start for each in index.locations(pages, entries, end)]
-            return _picked(chunk, offsets, max_bytes)
-        frame_count = index.neighbours(pages, first, len(entries), end)
-        if frame_count == 0:
-            return b"", 0
-        last = index.get(pages, first + frame_count - 1) - location + start
-        stop = last + 4 + int.from_bytes(chunk[last : last + 4], "big")
-        if stop > start + max_bytes and frame_count > 1:
-            stop, frame_count = last, frame_count - 1
-        return chunk[start:stop], frame_count
+        if len(entries) > 1 and entries[-1] - entries[0] == len(entries) - 1:
+            location = index.get(pages, entries[0])
+            if not location:
+                return b"", 0
+            if (several := self._frames_of_chunks(pages, ledger, entries, max_bytes)) is not None:
+                return several
+            entries = entries[: max(1, index.neighbours(pages, entries[0], len(entries), location + max_bytes))]
+        entries = entries[:_SCATTERED_ENTRIES]
+        return self._scattered_frames(
+            pages, ledger, entries if isinstance(entries, array) else array("q", entries), max_bytes
+        )
+
+    def _scattered_frames(
+        self, pages: index.Pages, ledger: LedgerId, entries: array[int], max_bytes: int
+    ) -> tuple[bytes, int]:
+        """Return as ``frames`` those of entries of which each may be in another chunk: these are kept."""
+        locations = index.locations(pages, entries)
+        if (count := _count_close(locations, max_bytes)) > 1:
+            begin, data = self._read_around(locations[0], locations[count - 1])
+            return picked_responses([(data, begin, count)], locations, ledger, entries, max_bytes)
+        pieces, at, unread_bytes = list[LogPiece](), 0, _SCATTERED_BYTES
+        while at < len(locations) and unread_bytes > 0:
+            try:
+                chunk, offset, was_kept = self._locate(locations[at])
+            except StorageError:
+                if not pieces:
+                    raise
+                break
+            begin = locations[at] - offset
+            # Where they do not ascend, some of these are not in it: then only those before them are returned.
+            stop = bisect_left(locations, begin + len(chunk), at + 1)
+            pieces.append((chunk, begin, stop - at))
+            unread_bytes -= 0 if was_kept else len(chunk)
+            at = stop
+        return picked_responses(pieces, locations, ledger, entries, max_bytes)
 
     def _frames_of_chunks(
         self, pages: index.Pages, ledger: LedgerId, entries: Sequence[EntryId], max_bytes: int
     ) -> tuple[bytes, int] | None:
         """Return as ``frames`` those of entries that lie in several chunks, one after another: these are read at once,
-        and not kept. Returns None if they lie in one, or none of them in a log."""
-        first = entries[0]
-        if len(entries) == 1 or entries[-1] - first > len(entries) - 1:
-            return None
-        location = index.get(pages, first)
+        and not kept. Returns None if they lie in one."""
+        first, location = entries[0], index.get(pages, entries[0])
         log, offset = self.logs[location >> index.OFFSET_BITS], location & index.OFFSET_MASK
         number = log.chunk_of(offset)
         begin = location - offset + log.chunks[number]
@@ -232,7 +238,7 @@ class EntryLogs:
         last = index.get(pages, first + count - 1) if count else location
         if last - begin < log.chunk_end(number) - log.chunks[number]:
             return None
-        data = log.read_chunks(self._file(log.id), number, log.chunk_of(last & index.OFFSET_MASK))
+        _, data = self._read_around(location, last)
         if last - begin >= len(data):  # there is a damaged one before
             count = index.neighbours(pages, first, count, begin + len(data))
             last = index.get(pages, first + count - 1)
@@ -242,13 +248,22 @@ class EntryLogs:
         stop = at + 4 + int.from_bytes(data[at : at + 4], "big")
         return (data[start:at], count - 1) if stop > start + max_bytes and count > 1 else (data[start:stop], count)
 
-    def _locate(self, location: index.Location) -> tuple[bytes, int]:
-        """Return the chunk that holds a location, checked, and the place in it."""
+    def _read_around(self, first: index.Location, last: index.Location) -> tuple[index.Location, bytes]:
+        """Read the chunks that hold two locations of one log, and all between them, up to the first that is damaged.
+        Returns where they begin, and their bytes."""
+        log = self.logs[first >> index.OFFSET_BITS]
+        chunk = log.chunk_of(first & index.OFFSET_MASK)
+        data = log.read_chunks(self._file(log.id), chunk, log.chunk_of(last & index.OFFSET_MASK))
+        return (log.id << index.OFFSET_BITS) + log.chunks[chunk], data
+
+    def _locate(self, location: index.Location) -> tuple[bytes, int, bool]:
+        """Return the chunk that holds a location, checked, the place in it, and whether it was kept from before."""
         log = self.logs[location >> index.OFFSET_BITS]
         offset = location & index.OFFSET_MASK
         number = log.chunk_of(offset)
         key = (log.id, number)
         chunk = self._chunks.get(key)
+        was_kept = chunk is not None
         if chunk is None:
             chunk = self._chunks[key] = log.read_chunk(self._file(log.id), number)
             self._cached_bytes += len(chunk)
@@ -256,7 +271,7 @@ class EntryLogs:
                 self._cached_bytes -= len(self._chunks.popitem(last=False)[1])
         else:
             self._chunks.move_to_end(key)
-        return chunk, offset - log.chunks[number]
+        return chunk, offset - log.chunks[number], was_kept
 
     def forget_chunk(self, location: index.Location) -> None:
         """Read the chunk of a location from the disk next time."""
@@ -288,30 +303,11 @@ class EntryLogs:
         self._files.clear()
 
 
-def _picked(chunk: bytes, offsets: Sequence[int], max_bytes: int) -> tuple[bytes, int]:
-    """Return the frames of a chunk at ascending offsets: as many as fit, but one at least. And how many."""
-    if _lie_together(chunk, offsets):
-        size = offsets[1] - offsets[0]
-        count = max(1, min(len(offsets), max_bytes // size))
-        return chunk[offsets[0] : offsets[0] + size * count], count
-    frames: list[bytes] = []
-    room = max_bytes
-    for start in offsets:
-        stop = start + 4 + int.from_bytes(chunk[start : start + 4], "big")
-        room -= stop - start
-        if room < 0 and frames:
-            break
-        frames.append(chunk[start:stop])
-    return b"".join(frames), len(frames)
-
-
-def _lie_together(chunk: bytes, offsets: Sequence[int]) -> bool:
-    """Return whether frames of one size are all that is from the first to the last of these: as on a bookie of a
-    striped ledger, which has only some of its entries."""
-    if len(offsets) < 2:
-        return False
-    start, count, size = offsets[0], len(offsets), offsets[1] - offsets[0]
-    if list(offsets) != list(range(start, start + size * count, size)):
-        return False
-    stop, length = start + size * count, (size - 4).to_bytes(4, "big")
-    return all(chunk[start + at : stop : size] == length[at : at + 1] * count for at in range(4))
+def _count_close(locations: Sequence[index.Location], max_bytes: int) -> int:
+    """Count the first of these that lie so close together, in more than one chunk, that it costs less to read all from
+    the first to the last of them than the chunk of each: as those that a reader of a striped ledger asks for."""
+    if len(locations) < 2:
+        return 0
+    end = min(locations[0] + 2 * max_bytes, (locations[0] | index.OFFSET_MASK) + 1)
+    count = bisect_left(locations, end)
+    return count if _CLOSE_BYTES <= locations[count - 1] - locations[0] < count * _CLOSE_BYTES else 0

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Container, Sequence
+from collections.abc import Container
 
 from tallystick.bookkeeper.wire.values import EntryId
-from tallystick.codec.pages import PADDING, PAGE_BITS, SLOT_MASK
+from tallystick.codec.pages import PADDING, PAGE_BITS, SLOT_MASK, dense_locations
 
 OFFSET_BITS = 40
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 Location = int
-_NO_PAGE = array("Q")
 
 
 class Pages(dict[int, "array[int]"]):
@@ -169,18 +168,12 @@ def neighbours(pages: Pages, first: EntryId, count: int, end: Location) -> int:
     return bisect_left(run, end)
 
 
-def locations(pages: Pages, entries: Sequence[EntryId], end: Location) -> array[int]:
-    """Return where ascending entries are, up to the first that is not in the log of the first one before ``end``."""
-    page, base = pages.get(entries[0] >> PAGE_BITS, _NO_PAGE), entries[0] & ~SLOT_MASK
-    first, slots = get(pages, entries[0]), len(page)
-    end = min(end, (first | OFFSET_MASK) + 1)
-    together = array("Q")
-    for entry in entries:
-        location = page[entry - base] if entry - base < slots else get(pages, entry)
-        if not first <= location < end:
-            break
-        together.append(location)
-    return together
+def locations(pages: Pages, entries: array[int]) -> array[int]:
+    """Return where entries are, up to the first that is in no log."""
+    places = dense_locations(pages, entries)
+    while pages.sparse and len(places) < len(entries) and (place := get(pages, entries[len(places)])):
+        places.append(place)
+    return places
 
 
 def _sparse_run(pages: Pages, first: EntryId, count: int) -> array[int]:

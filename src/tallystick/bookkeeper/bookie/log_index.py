@@ -25,6 +25,7 @@ from itertools import pairwise
 from tallystick.bookkeeper.bookie.formats import of_a_newer_version, version_of
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.checksum import crc32c
+from tallystick.codec.chunks import count_good_chunks
 from tallystick.errors import CorruptRecord
 from tallystick.runtime.disk import Disk, File, read_file
 
@@ -90,17 +91,14 @@ class EntryLog:
 
     def read_chunks(self, file: File, first: int, last: int) -> bytes:
         """Read and check some chunks, up to the first that is damaged. Raises CorruptRecord if that is ``first``."""
-        start = self.chunks[first]
-        data = file.read(self.chunk_end(last) - start, start)
-        view, position = memoryview(data), 0
-        for chunk in range(first, last + 1):
-            end = self.chunk_end(chunk) - start
-            if end > len(data) or crc32c(view[position:end]) != self.checksums[chunk]:
-                if chunk == first:
-                    raise CorruptRecord("a part of an entry log is damaged", log=self.id, offset=start)
-                return data[:position]
-            position = end
-        return data
+        bounds, count = self.chunks[first : last + 2], last + 1 - first
+        if len(bounds) == count:
+            bounds.append(self.size)
+        data = file.read(bounds[-1] - bounds[0], bounds[0])
+        good = count_good_chunks(data, bounds, self.checksums[first : last + 1])
+        if not good:
+            raise CorruptRecord("a part of an entry log is damaged", log=self.id, offset=bounds[0])
+        return data if good == count else data[: bounds[good] - bounds[0]]
 
 
 def encode_index(log: EntryLog, pieces: list[Piece]) -> bytes:

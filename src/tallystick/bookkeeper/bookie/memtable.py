@@ -24,10 +24,10 @@ from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, Buffer
 from tallystick.codec.steps import Steps
-from tallystick.codec.stored import responses_of_adds
+from tallystick.codec.stored import StoredRun, responses_of_adds, responses_of_runs
 
 _START = struct.Struct(">II")
-_SHORT = 16  # fewer that lie together are looked for one by one, as more may lie behind a gap
+_MOST_RUNS = 1024  # that are read at once: a millisecond
 _RUN_OVERHEAD = 400  # bytes of the objects of one run, roughly
 _LATE_OVERHEAD = 200  # and of one entry in the dictionary
 FREED_AT_ONCE = 5_000  # runs and late entries: some milliseconds
@@ -63,43 +63,19 @@ class Run:
         start = self.bounds[place] + ADD_PREFIX
         return self.data[start : min(start + size, self.bounds[place + 1])]
 
-    def read(self, place: int, entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
-        """Return the frames for readers of ascending entries, of which the first is at ``place``, and how many: as many
-        as are here, and fit, but one at least. Where very many lie together, no more than these: ask for the rest."""
-        count = min(len(entries), len(self.entries) - place)
-        together = _same_from_start(self.entries[place : place + count], entries[:count])
-        if together < min(len(entries), _SHORT):
-            return self._picked(place, entries, max_bytes)
-        limit = self.bounds[place] + max_bytes
-        together = max(1, bisect_right(self.bounds, limit, place, place + together + 1) - 1 - place)
-        return self.responses(place, place + together), together
-
-    def _picked(self, place: int, entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
-        """As ``read``, where others lie between them."""
-        frames, bounds = [self.data[self.bounds[place] : self.bounds[place + 1]]], array("Q", (0,))
-        bounds.append(len(frames[0]))
-        for entry in entries[1:]:
-            place = bisect_left(self.entries, entry, place + 1)
-            if place == len(self.entries) or self.entries[place] != entry:
-                break
-            start, stop = self.bounds[place], self.bounds[place + 1]
-            if bounds[-1] + stop - start > max_bytes:
-                break
-            frames.append(self.data[start:stop])
-            bounds.append(bounds[-1] + stop - start)
-        return responses_of_adds(b"".join(frames), bounds, 0, len(frames)), len(frames)
+    def together(self, place: int, entries: Sequence[EntryId]) -> int:
+        """Count how many of ascending entries, of which the first is at ``place``, lie together from there on."""
+        count = len(entries)
+        if count == 1 or self.entries[place + 1] != entries[1]:
+            return 1
+        stored = self.entries[place : place + count]
+        if stored[-1] - stored[0] == entries[-1] - entries[0] == count - 1 or stored == entries:
+            return count
+        return next((at for at, ids in enumerate(zip(stored, entries, strict=True)) if ids[0] != ids[1]), count)
 
     def responses(self, start: int, stop: int) -> bytes:
         """Return the frames of the places ``start`` … ``stop`` - 1 for readers."""
         return responses_of_adds(self.data, self.bounds, start, stop)
-
-
-def _same_from_start(stored: array[int], entries: Sequence[EntryId]) -> int:
-    """Count how many of the first of two as long sequences of ascending ids are the same. The first ids are."""
-    count = len(stored)
-    if stored[-1] - stored[0] == entries[-1] - entries[0] == count - 1 or stored == entries:
-        return count
-    return next((at for at, ids in enumerate(zip(stored, entries, strict=True)) if ids[0] != ids[1]), count)
 
 
 @dataclass(slots=True)
@@ -122,6 +98,25 @@ class Rows:
         run = self.runs[at]
         place = run.find(entry)
         return (run, place) if place >= 0 else None
+
+    def read(self, hit: tuple[Run, int], entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
+        """Return the frames for readers of ascending entries, of which the first was found at ``hit``, and how many: as
+        many as are here, and fit, but one at least. Where they lie in very many runs there are more: ask for the
+        rest."""
+        runs, at, room, end = list[StoredRun](), 0, max_bytes, 1 if self.late else len(entries)
+        place: tuple[Run, int] | None = hit
+        while place is not None and len(runs) < _MOST_RUNS:
+            run, start = place
+            stop = start + run.together(start, entries[at : min(end, at + len(run.entries) - start)])
+            if (fits := bisect_right(run.bounds, run.bounds[start] + room, start, stop + 1) - 1) < stop:
+                stop = fits if runs else max(fits, start + 1)
+                end = at + stop - start
+            if stop > start:
+                runs.append((run.entries[start:stop], run.bounds[start : stop + 1], run.data))
+            room -= run.bounds[stop] - run.bounds[start]
+            at += stop - start
+            place = self.find(entries[at]) if at < end else None
+        return responses_of_runs(runs)[2], at
 
     def sorted_runs(self) -> Iterator[Run]:
         """Return all entries in order, each once, in the newest version."""

@@ -73,12 +73,9 @@ class EntryReads:
             if rows is None:
                 continue
             if (hit := rows.find(entries[0])) is not None:
-                run, place = hit
-                return run.read(place, entries[:1] if rows.late else entries, max_bytes)
+                return rows.read(hit, entries, max_bytes)
             # From its lowest entry on this table has newer versions than what follows.
             entries = entries[: max(1, bisect_left(entries, rows.lowest))]
-        if not index.get(held_ledger.pages, entries[0]):
-            return _NONE
         try:
             return self._logs.frames(held_ledger.pages, ledger, entries, max_bytes)
         except StorageError:

@@ -63,3 +63,77 @@ PyObject *page_pieces(ARGUMENTS) {
     PyBuffer_Release(&entries);
     return plain ? pieces : call_reference(module, &SIGNATURE, bound);
 }
+
+/* A dense page, held until it is left. */
+typedef struct {
+    int64_t number;
+    bool is_open;
+    Py_buffer slots;
+} Page;
+
+static void leave_page(Page *page) {
+    if (page->is_open)
+        PyBuffer_Release(&page->slots);
+    page->is_open = false;
+}
+
+/* Leaves a page for another, which may be missing: then none is open. Returns false with an exception set. */
+static bool turn_to_page(Page *page, PyObject *pages, int64_t number) {
+    leave_page(page);
+    page->number = number;
+    PyObject *key = PyLong_FromLongLong((long long)number);
+    PyObject *slots = key == NULL ? NULL : PyDict_GetItemWithError(pages, key); /* borrowed */
+    Py_XDECREF(key);
+    if (slots == NULL)
+        return !PyErr_Occurred();
+    page->is_open = open_column(&page->slots, slots);
+    return page->is_open;
+}
+
+/* Writes the location of each entry, up to the first that has none. Returns how many, -1 with an exception set. */
+static Py_ssize_t find_locations(PyObject *pages, const Py_buffer *entries, Py_ssize_t count, int64_t *locations) {
+    Page page = {0, false, {0}};
+    Py_ssize_t at = 0;
+    for (; at < count; at++) {
+        int64_t entry = number_at(entries, at);
+        Py_ssize_t slot = (Py_ssize_t)(entry & (PAGE_SLOTS - 1));
+        if ((!at || entry >> PAGE_BITS != page.number) && !turn_to_page(&page, pages, entry >> PAGE_BITS))
+            return -1;
+        if (!page.is_open || slot >= page.slots.len / (Py_ssize_t)sizeof(int64_t))
+            break;
+        locations[at] = number_at(&page.slots, slot);
+        if (!locations[at])
+            break;
+    }
+    leave_page(&page);
+    return at;
+}
+
+/* NULL with an exception set. */
+static PyObject *located(PyObject *module, PyObject *pages, const Py_buffer *entries) {
+    Py_ssize_t count = entries->len / (Py_ssize_t)sizeof(int64_t);
+    int64_t *locations = PyMem_Malloc(((size_t)count + 1) * sizeof *locations);
+    PyObject *result = NULL;
+    if (locations == NULL)
+        PyErr_NoMemory();
+    else if ((count = find_locations(pages, entries, count, locations)) >= 0)
+        result = number_array(module, 'Q', locations, count);
+    PyMem_Free(locations);
+    return result;
+}
+
+PyObject *dense_locations(ARGUMENTS) {
+    static const Signature SIGNATURE = {"dense_locations", {"pages", "entries"}, 2, 2};
+    PyObject *bound[2], *result = NULL;
+    Py_buffer entries;
+    if (!bind_arguments(&SIGNATURE, args, nargs, kwnames, bound))
+        return NULL;
+    if (PyDict_Check(bound[0]) && open_column(&entries, bound[1])) {
+        result = located(module, bound[0], &entries);
+        PyBuffer_Release(&entries);
+    }
+    if (result != NULL)
+        return result;
+    PyErr_Clear();
+    return call_reference(module, &SIGNATURE, bound);
+}

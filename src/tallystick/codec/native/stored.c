@@ -185,3 +185,114 @@ PyObject *responses_of_runs(ARGUMENTS) {
     PyErr_Clear();
     return call_reference(module, &SIGNATURE, bound);
 }
+
+/* The bytes of the response with an entry at this place of a piece; 0 if it is another one, or not whole. */
+static Py_ssize_t response_at(const Py_buffer *piece, uint64_t start, int64_t ledger, int64_t entry) {
+    if (start > (uint64_t)piece->len || (uint64_t)piece->len - start < PREFIX_BYTES)
+        return 0;
+    const uint8_t *bytes = (const uint8_t *)piece->buf + start;
+    uint64_t size = (uint64_t)read_u32(bytes) + LENGTH_BYTES;
+    if (read_i64(bytes + IDS_AT) != ledger || read_i64(bytes + IDS_AT + 8) != entry || size < PREFIX_BYTES ||
+        size > (uint64_t)piece->len - start)
+        return 0;
+    return (Py_ssize_t)size;
+}
+
+typedef struct {
+    const uint8_t *bytes;
+    Py_ssize_t size;
+} Response;
+
+/* Entries, where they are, and the responses with them, in pieces that are held until the end. */
+typedef struct {
+    Py_buffer locations, entries;
+    Py_buffer *pieces;
+    Response *responses;
+    Py_ssize_t most, count, pieces_count, bytes;
+    int64_t ledger, max_bytes;
+} Picking;
+
+/* Picks from one piece. Returns 1 if it has all that it should and there is room for more, 0 if all ends with it; -1 if
+   anything is not as callers have it, perhaps with an exception set. */
+static int pick_from(Picking *picking, PyObject *piece) {
+    int64_t count;
+    if (!PyTuple_Check(piece) || PyTuple_Size(piece) != 3 || !to_int64(PyTuple_GetItem(piece, 2), &count))
+        return -1;
+    uint64_t begin = PyLong_AsUnsignedLongLong(PyTuple_GetItem(piece, 1));
+    Py_buffer *data = &picking->pieces[picking->pieces_count];
+    if (PyErr_Occurred() || count < 0 || count > picking->most - picking->count ||
+        PyObject_GetBuffer(PyTuple_GetItem(piece, 0), data, PyBUF_SIMPLE) < 0)
+        return -1;
+    picking->pieces_count++;
+    for (Py_ssize_t stop = picking->count + (Py_ssize_t)count; picking->count < stop; picking->count++) {
+        uint64_t location = (uint64_t)number_at(&picking->locations, picking->count);
+        int64_t entry = number_at(&picking->entries, picking->count);
+        Py_ssize_t size = location < begin ? 0 : response_at(data, location - begin, picking->ledger, entry);
+        if (!size || size > PY_SSIZE_T_MAX - picking->bytes ||
+            (picking->count && picking->bytes + size > picking->max_bytes))
+            return 0;
+        picking->responses[picking->count] = (Response){(const uint8_t *)data->buf + (location - begin), size};
+        picking->bytes += size;
+    }
+    return 1;
+}
+
+/* All that was picked, one after another, and how many. */
+static PyObject *joined_responses(const Picking *picking) {
+    PyObject *joined = PyBytes_FromStringAndSize(NULL, picking->bytes);
+    if (joined == NULL)
+        return NULL;
+    uint8_t *to = (uint8_t *)PyBytes_AsString(joined);
+    for (Py_ssize_t at = 0; at < picking->count; to += picking->responses[at++].size)
+        memcpy(to, picking->responses[at].bytes, (size_t)picking->responses[at].size);
+    return Py_BuildValue("(Nn)", joined, picking->count);
+}
+
+/* NULL if anything is not as callers have it, perhaps with an exception set. */
+static PyObject *pick(Picking *picking, PyObject *pieces) {
+    Py_ssize_t count = PyTuple_Size(pieces);
+    int more = 1;
+    picking->pieces = PyMem_Calloc((size_t)count + 1, sizeof *picking->pieces);
+    picking->responses = PyMem_Calloc((size_t)picking->most + 1, sizeof *picking->responses);
+    if (picking->pieces == NULL || picking->responses == NULL)
+        more = -1;
+    for (Py_ssize_t at = 0; more > 0 && at < count; at++)
+        more = pick_from(picking, PyTuple_GetItem(pieces, at));
+    PyObject *result = more < 0 ? NULL : joined_responses(picking);
+    while (picking->pieces_count)
+        PyBuffer_Release(&picking->pieces[--picking->pieces_count]);
+    PyMem_Free(picking->pieces);
+    PyMem_Free(picking->responses);
+    return result;
+}
+
+PyObject *picked_responses(ARGUMENTS) {
+    static const Signature SIGNATURE = {
+        "picked_responses", {"pieces", "locations", "ledger", "entries", "max_bytes"}, 5, 5};
+    PyObject *bound[5], *result = NULL;
+    Picking picking = {0};
+    if (!bind_arguments(&SIGNATURE, args, nargs, kwnames, bound))
+        return NULL;
+    if (!to_int64(bound[2], &picking.ledger) || !to_int64(bound[4], &picking.max_bytes) ||
+        !open_column(&picking.locations, bound[1])) {
+        PyErr_Clear();
+        return call_reference(module, &SIGNATURE, bound);
+    }
+    if (!open_column(&picking.entries, bound[3])) {
+        PyBuffer_Release(&picking.locations);
+        PyErr_Clear();
+        return call_reference(module, &SIGNATURE, bound);
+    }
+    Py_ssize_t bytes = Py_MIN(picking.locations.len, picking.entries.len);
+    picking.most = bytes / (Py_ssize_t)sizeof(int64_t);
+    PyObject *pieces = PySequence_Tuple(bound[0]); /* its own: nobody can change it meanwhile */
+    if (pieces != NULL)
+        result = pick(&picking, pieces);
+    Py_XDECREF(pieces);
+    PyBuffer_Release(&picking.entries);
+    PyBuffer_Release(&picking.locations);
+    if (result != NULL)
+        return result;
+    PyErr_Clear();
+    return call_reference(module, &SIGNATURE, bound);
+}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.stores import SMALL, entry_bytes
-from tallystick.bookkeeper.bookie import index
+from tallystick.bookkeeper.bookie import entry_log, index
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs, LogWriter
 from tallystick.bookkeeper.bookie.log_index import log_path
 from tallystick.bookkeeper.wire import v2
@@ -182,6 +182,86 @@ def test_q15_a_run_over_several_chunks_ends_before_a_damaged_one() -> None:
         with pytest.raises(CorruptRecord, match="damaged"):
             logs.frames(pages[2], 2, range(first, 60), 1 << 20)
     assert logs.frames(pages[2], 2, range(behind, 60), 1 << 20)[1] == 60 - behind
+
+
+SCATTERED, CLOSE = 1, 1300  # bytes: what a test takes for close
+
+
+@pytest.mark.rule("Q15")
+@pytest.mark.parametrize("close_bytes", [SCATTERED, CLOSE])
+def test_q15_entries_of_several_chunks_end_before_a_damaged_one(
+    monkeypatch: pytest.MonkeyPatch, close_bytes: int
+) -> None:
+    monkeypatch.setattr(entry_log, "_CLOSE_BYTES", close_bytes)
+    disk = SimDisk(random.Random(1))
+    pages = write(disk)
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
+    logs.load(1)
+    disk.flip(log_path("/", 1), logs.logs[1].chunks[3] + 40)
+    entries = array("q", range(0, 60, 2))
+    chunks = [logs.logs[1].chunk_of(index.get(pages[2], entry) & index.OFFSET_MASK) for entry in entries]
+    damaged, behind = chunks.index(3), chunks.index(4)
+    for first in (0, damaged - 1):
+        expected = b"".join(answer(2, entry) for entry in entries[first:damaged])
+        assert logs.frames(pages[2], 2, entries[first:], 1 << 20) == (expected, damaged - first)
+    for first in (damaged, behind - 1):
+        with pytest.raises(CorruptRecord, match="damaged"):
+            logs.frames(pages[2], 2, entries[first:], 1 << 20)
+    rest = b"".join(answer(2, entry) for entry in entries[behind:])
+    assert logs.frames(pages[2], 2, entries[behind:], 1 << 20) == (rest, len(entries) - behind)
+
+
+def test_chunks_of_scattered_entries_are_kept_and_those_of_close_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk(random.Random(1))
+    pages, entries = write(disk), array("q", range(0, 60, 2))
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
+    logs.load(1)
+    expected = b"".join(answer(2, entry) for entry in entries), len(entries)
+    monkeypatch.setattr(entry_log, "_CLOSE_BYTES", CLOSE)
+    assert logs.frames(pages[2], 2, entries, 1 << 20) == expected and not logs._chunks
+    monkeypatch.setattr(entry_log, "_CLOSE_BYTES", SCATTERED)
+    assert logs.frames(pages[2], 2, entries, 1 << 20) == expected
+    assert len(logs._chunks) == logs.logs[1].chunk_of(index.get(pages[2], 58) & index.OFFSET_MASK) + 1
+    disk.flip(log_path("/", 1), 40)
+    assert logs.frames(pages[2], 2, entries, 1 << 20) == expected, "nothing is read again"
+
+
+def test_one_call_reads_a_bounded_number_of_scattered_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_log, "_CLOSE_BYTES", SCATTERED)
+    monkeypatch.setattr(entry_log, "_SCATTERED_BYTES", SMALL.chunk_bytes + 1)
+    disk = SimDisk(random.Random(1))
+    pages, entries, at, calls = write(disk), array("q", range(0, 60, 2)), 0, 0
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
+    logs.load(1)
+    while at < len(entries):
+        before = len(logs._chunks)
+        frames, count = logs.frames(pages[2], 2, entries[at:], 1 << 20)
+        assert count and frames == b"".join(answer(2, entry) for entry in entries[at : at + count])
+        assert len(logs._chunks) - before <= 2
+        at, calls = at + count, calls + 1
+    assert calls > 2
+
+
+@pytest.mark.parametrize("close_bytes", [SCATTERED, CLOSE])
+def test_entries_of_several_logs_are_read_in_whatever_order_these_were_written(
+    monkeypatch: pytest.MonkeyPatch, close_bytes: int
+) -> None:
+    """As where recovery wrote an entry again, or a log was rewritten: their locations do not ascend."""
+    monkeypatch.setattr(entry_log, "_CLOSE_BYTES", close_bytes)
+    disk = SimDisk(random.Random(1))
+    older, newer = write(disk, 1)[2], write(disk, 2)[2]
+    logs = EntryLogs(disk, lambda _: "/", SMALL)
+    pages, chance = index.Pages(), random.Random(7)
+    for log in (1, 2):
+        logs.load(log)
+    for entry in range(60):
+        index.put(pages, 0, entry, array("Q", (index.get(chance.choice((older, newer)), entry),)))
+    for step in (1, 2, 7):
+        entries, at = array("q", range(0, 60, step)), 0
+        while at < len(entries):
+            frames, count = logs.frames(pages, 2, entries[at:], 1 << 20)
+            assert count and frames == b"".join(answer(2, entry) for entry in entries[at : at + count])
+            at += count
 
 
 def test_an_index_that_points_to_another_entry_is_noticed() -> None:

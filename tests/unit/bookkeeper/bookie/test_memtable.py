@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate, pairwise, takewhile
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.stores import KEY, entry_bytes, frame, scanned
 from tallystick.bookkeeper.bookie import memtable, steps
-from tallystick.bookkeeper.bookie.memtable import MemTable, MemTables, Run
+from tallystick.bookkeeper.bookie.memtable import MemTable, MemTables, Rows, Run
 from tallystick.bookkeeper.bookie.places import Mark
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -64,33 +64,65 @@ def test_answers_are_those_of_the_reference(count: int, size: int, same_size: bo
     assert run.responses(count // 2, count // 2 + 1) == expected[count // 2]
 
 
+def rows_of(*runs: Run) -> Rows:
+    table = MemTable()
+    for run in runs:
+        table.add(LEDGER, run)
+    return table.ledgers[LEDGER]
+
+
+def read(rows: Rows, entries: Sequence[int], max_bytes: int) -> tuple[bytes, int]:
+    hit = rows.find(entries[0])
+    assert hit is not None
+    return rows.read(hit, entries, max_bytes)
+
+
 def test_a_read_stops_at_gaps_and_at_the_size() -> None:
-    run = run_of([4, 5, 6, 9, 10], [b"x" * 10] * 5)
+    rows = rows_of(run_of([4, 5, 6, 9, 10], [b"x" * 10] * 5))
     size = len(answer(4, b"x" * 10))
-    assert run.read(0, range(4, 14), 1 << 20)[1] == 3
-    assert run.read(3, range(9, 19), 1 << 20)[1] == 2
-    assert run.read(0, range(4, 6), 1 << 20)[1] == 2
-    assert run.read(0, range(4, 14), 2 * size + 1)[1] == 2
-    assert run.read(0, range(4, 14), 1)[1] == 1, "one entry always goes"
+    assert read(rows, range(4, 14), 1 << 20)[1] == 3
+    assert read(rows, range(9, 19), 1 << 20)[1] == 2
+    assert read(rows, range(4, 6), 1 << 20)[1] == 2
+    assert read(rows, range(4, 14), 2 * size + 1)[1] == 2
+    assert read(rows, range(4, 14), 1)[1] == 1, "one entry always goes"
 
 
-@example({*range(17), 150}, {*range(15), 150}, False, 9000)
-@given(st.sets(st.integers(0, 200), min_size=1), st.sets(st.integers(0, 200)), st.booleans(), st.integers(1, 9000))
+@example({*range(17), 150}, {*range(15), 150}, {7}, False, 9000)
+@given(
+    st.sets(st.integers(0, 200), min_size=1),
+    st.sets(st.integers(0, 200)),
+    st.sets(st.integers(1, 200)),
+    st.booleans(),
+    st.integers(1, 9000),
+)
 def test_a_read_gives_what_is_here_of_ascending_entries(
-    stored: set[int], others: set[int], same_size: bool, max_bytes: int
+    stored: set[int], others: set[int], cuts: set[int], same_size: bool, max_bytes: int
 ) -> None:
     payloads = {entry: b"x" * (40 if same_size else entry % 50) for entry in stored}
-    run, ids = run_of(sorted(stored), [payloads[entry] for entry in sorted(stored)]), sorted(stored)
+    ids = sorted(stored)
+    groups = [[entry for entry in ids if low <= entry < high] for low, high in pairwise((0, *sorted(cuts), 201))]
+    rows = rows_of(*(run_of(group, [payloads[entry] for entry in group]) for group in groups if group))
     asked = sorted({ids[0]} | {entry for entry in others if entry >= ids[0]})
     for entries in (array("q", asked), array("q", ids), range(ids[0], ids[0] + len(asked))):
-        frames, count = run.read(0, entries, max_bytes)
+        frames, count = read(rows, entries, max_bytes)
         expected = [answer(entry, payloads[entry]) for entry in takewhile(stored.__contains__, entries)]
         assert frames == b"".join(expected[:count]), entries
-        fitting = sum(size <= max_bytes for size in accumulate(map(len, expected)))
-        if memtable._SHORT <= count < fitting:  # so many lay together, and what comes next lies elsewhere
-            assert entries[count] != ids[count]
-        else:
-            assert count == max(1, fitting), entries
+        assert count == max(1, sum(size <= max_bytes for size in accumulate(map(len, expected)))), entries
+
+
+def test_one_read_takes_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memtable, "_MOST_RUNS", 3)
+    rows = rows_of(*(run_of([entry, entry + 1]) for entry in range(0, 10, 2)))
+    assert read(rows, range(10), 1 << 20) == (b"".join(map(answer, range(6))), 6)
+    assert read(rows, range(6, 10), 1 << 20) == (b"".join(map(answer, range(6, 10))), 4)
+
+
+def test_where_an_entry_came_late_each_is_read_alone() -> None:
+    rows = rows_of(run_of([4, 5, 6], [b"old"] * 3), run_of([5], [b"new"]))
+    assert [read(rows, range(entry, 7), 1 << 20) for entry in (4, 5)] == [
+        (answer(4, b"old"), 1),
+        (answer(5, b"new"), 1),
+    ]
 
 
 def test_a_late_entry_above_the_runs_does_not_hide_a_newer_run() -> None:

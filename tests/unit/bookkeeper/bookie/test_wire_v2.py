@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.bookies import KEY, OTHER_KEY, SMALL, adds, codes, read
+from tallystick.bookkeeper.bookie import entry_log
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.look import Verdict
@@ -19,6 +20,7 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.places import StorageFolders
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.service import AddRunResponse, Service
+from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.wire_v2 import WireV2
 from tallystick.bookkeeper.bookie.wires import RESPONSE_BYTES, RUN_BYTES, RUN_LEDGERS, SHORT_BYTES, ServeResult
@@ -54,8 +56,8 @@ class Room:
         return [code for _, code, _, _ in codes(b"".join([*served.at_once, *served.when_durable]))]
 
 
-def make_room(path: Path, max_batch_bytes: int = 4096, fences: int = 1000) -> Room:
-    storage = Storage.open(OsDisk(), StorageFolders((str(path / "journal"),), (str(path / "ledgers"),)), SMALL)
+def make_room(path: Path, max_batch_bytes: int = 4096, fences: int = 1000, settings: StorageSettings = SMALL) -> Room:
+    storage = Storage.open(OsDisk(), StorageFolders((str(path / "journal"),), (str(path / "ledgers"),)), settings)
     guard, counts, recent = DiskGuard(0.95), Counts(), RecentAdds()
     bounded = Fences(storage, counts, recent, fences, looks=lambda more: more < LOOKS, tell=lambda: None)
     service = Service(storage, guard, bounded, counts, recent, looks=lambda: False, look_at=lambda ledger: None)
@@ -89,15 +91,21 @@ def test_a_call_ends_when_its_time_is_over_whatever_came_with_one_read(room: Roo
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_plain_reads_of_one_socket_read_end_when_the_time_is_over_too(room: Room, stored: bool) -> None:
+def test_plain_reads_of_one_socket_read_end_when_the_time_is_over_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
     """Each may be a read of the disk: 2,048 of them were 130 ms of the loop."""
-    for entry in range(0, 200, 2) if stored else ():
-        room.ask(adds(7, [entry]))  # none lies together with another
+    monkeypatch.setattr(entry_log, "_SCATTERED_BYTES", 1)  # so much is read for one call
+    room = make_room(tmp_path, settings=replace(SMALL, chunk_bytes=1))
+    for entry in range(200) if stored else ():
+        room.ask(adds(7, [entry], bytes(20_000 * (entry % 2))))  # the even ones lie far from each other
+    room.storage.checkpoint()
     data, left = b"".join(read(7, entry) for entry in range(0, 200, 2)), iter([*range(9, -1, -1), 0])
     served = room.wire.serve(data, has_time=lambda: next(left) > 0)
     assert len(served.at_once) == 10 and served.position == len(data) // 10 and not served.need
     rest = room.wire.serve(data[served.position :], has_time=lambda: True)
     assert len(rest.at_once) == 90
+    room.storage.close(clean=False)
 
 
 def test_adds_that_came_together_are_stored_some_at_a_time_while_there_is_time(room: Room) -> None:
