@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -13,6 +15,7 @@ from typing import Any
 from report import replace_table
 
 Results = dict[str, Any]  # a report before it is Markdown or JSON
+INTERRUPTED = 128 + signal.SIGINT  # as the exit code
 
 
 def run(
@@ -24,32 +27,73 @@ def run(
     place: str,
     missing: str | None = None,
     options: Mapping[str, str] | None = None,
+    type_of_options: Callable[[str], Any] = str,
 ) -> int:
     """The exit code. ``measure`` is told whether it is to be quick; ``missing`` says why it cannot run here.
 
-    ``options``: further ones by name, with their help; what is given of them are named arguments of ``measure``.
-    ``place``: where in a page of the docs the report belongs (``report.replace_table``).
+    ``options``: further ones by name, with their help; what is given of them are named arguments of ``measure``, as
+    ``type_of_options`` reads them. ``place``: where in a page of the docs the report belongs, as
+    ``report.replace_table`` has it.
     """
     parser = argparse.ArgumentParser(description=(about or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help=quick_help)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds there")
     parser.add_argument("--docs", type=Path, metavar="FILE", help="replace the table in this Markdown file")
     for name, help_text in (options or {}).items():
-        parser.add_argument(f"--{name}", help=help_text)
+        parser.add_argument(f"--{name}", help=help_text, type=type_of_options)
     arguments = parser.parse_args()
     chosen = {name: value for name in options or {} if (value := getattr(arguments, name)) is not None}
-    docs: Path | None = arguments.docs
     if missing:
         print(f"{parser.prog}: the original cannot run here: {missing}", file=sys.stderr)
         return 1
-    if docs:
-        replace_table(docs.read_text(), "", place)  # a page without place for the table is an error now
-    results = measure(arguments.quick, **chosen)
+    try:
+        _require_place(arguments.json, arguments.docs, place)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the servers of a run would outlive it
+    try:
+        results = measure(arguments.quick, **chosen)
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted: nothing is written", file=sys.stderr)
+        return INTERRUPTED
     table = markdown(results)
-    print(table)
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(results, indent=1, default=asdict) + "\n")
-    if docs:
-        docs.write_text(replace_table(docs.read_text(), table, place))
+    print(table, flush=True)
+    try:
+        _write(results, table, arguments.json, arguments.docs, place)
+    except OSError as error:  # the disk has become full, for instance
+        print(f"{parser.prog}: the report is above, but could not be written: {error}", file=sys.stderr)
+        return 1
     return 1 if results.get("left_out") else 0
+
+
+def _require_place(rounds: Path | None, docs: Path | None, place: str) -> None:
+    """Raises OSError or ValueError for what could not be written: now, and not when all is measured."""
+    if docs:
+        replace_table(docs.read_text(), "", place)
+        if not os.access(docs, os.W_OK):
+            raise PermissionError(f"{docs} cannot be written")
+    if rounds:
+        rounds.parent.mkdir(parents=True, exist_ok=True)
+        if rounds.is_dir():
+            raise IsADirectoryError(f"{rounds} is a folder")
+        part = _part(rounds)
+        part.touch()
+        part.unlink()
+
+
+def _write(results: Results, table: str, rounds: Path | None, docs: Path | None, place: str) -> None:
+    """A file is there as a whole, or as it was before."""
+    texts = {rounds: json.dumps(results, indent=1, default=asdict) + "\n"} if rounds else {}
+    if docs:
+        texts[docs] = replace_table(docs.read_text(), table, place)
+    for file, text in texts.items():
+        part = _part(file)
+        try:
+            part.write_text(text)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _part(file: Path) -> Path:
+    return file.with_name(f"{file.name}.part")
