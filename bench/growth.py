@@ -11,6 +11,7 @@ operation; what grows from the first size to the last is the last column. Half a
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import os
@@ -224,11 +225,9 @@ async def of_clients(uri: str, servers: list[int], size: int, operations: int) -
     return costs.costs
 
 
-def measure(quick: bool, **chosen: str) -> command.Results:
-    """All axes, each from its smallest size to its largest; ``chosen`` are sizes with commas between them."""
-    plan = {
-        axis: sizes_of(chosen[axis]) if axis in chosen else sizes for axis, sizes in (QUICK if quick else FULL).items()
-    }
+def measure(quick: bool, **chosen: tuple[int, ...]) -> command.Results:
+    """All axes, each from its smallest size to its largest; ``chosen`` are other sizes of some."""
+    plan = {**(QUICK if quick else FULL), **chosen}
     operations, start, costs = 200 if quick else 2000, time.monotonic(), list[Cost]()
     results: command.Results = {"machine": describe(Path(tempfile.gettempdir())), "load": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory(prefix="tally-growth-") as folder:
@@ -259,8 +258,11 @@ def _work(axis: str, state: DevState) -> tuple[Work, str, list[int]]:
 
 
 def sizes_of(text: str) -> tuple[int, ...]:
-    """Ascending: what one size leaves is there for the next."""
-    return tuple(sorted(int(size) for size in text.replace("_", "").split(",")))
+    """Ascending: what one size leaves is there for the next. Raises ArgumentTypeError, as the parser expects it."""
+    sizes = text.replace("_", "").split(",")
+    if not all(size.strip().isdecimal() and int(size) for size in sizes):
+        raise argparse.ArgumentTypeError(f"sizes are whole numbers above 0 with commas between them, not {text!r}")
+    return tuple(sorted(map(int, sizes)))
 
 
 def markdown(results: command.Results) -> str:
@@ -290,7 +292,15 @@ def markdown(results: command.Results) -> str:
 
 def main() -> int:
     options = {axis: f"sizes, with commas between them ({what})" for axis, what in AXES.items()}
-    return command.run(__doc__, "small sizes: a minute", measure, markdown, place="growth", options=options)
+    return command.run(
+        __doc__,
+        "small sizes: a minute",
+        measure,
+        markdown,
+        place="growth",
+        options=options,
+        type_of_options=sizes_of,
+    )
 
 
 if __name__ == "__main__":

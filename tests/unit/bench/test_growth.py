@@ -13,8 +13,17 @@ from growth import AXES, FULL, QUICK, Cost, Costs, markdown, sizes_of
 
 def test_sizes_grow_whatever_order_they_were_given_in() -> None:
     assert sizes_of("1_000,10,100000") == (10, 1000, 100_000)
-    with pytest.raises(ValueError, match="many"):
-        sizes_of("many")
+
+
+@pytest.mark.parametrize("sizes", ["many", "10,", "0", "-5", "1e3", ""])
+def test_what_is_no_size_is_refused_before_anything_starts(
+    sizes: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(growth, "measure", lambda quick, **chosen: pytest.fail("it was measured"))
+    monkeypatch.setattr(sys, "argv", ["growth.py", f"--topics={sizes}"])
+    with pytest.raises(SystemExit, match="2"):
+        growth.main()
+    assert f"sizes are whole numbers above 0 with commas between them, not {sizes!r}" in capsys.readouterr().err
 
 
 def test_every_axis_has_sizes_that_grow() -> None:
@@ -52,7 +61,7 @@ def test_sizes_of_the_command_line_reach_the_measurement(
 ) -> None:
     given: list[Any] = []
 
-    def measured(quick: bool, **chosen: str) -> dict[str, Any]:
+    def measured(quick: bool, **chosen: tuple[int, ...]) -> dict[str, Any]:
         given.append((quick, chosen))
         return {}
 
@@ -60,4 +69,4 @@ def test_sizes_of_the_command_line_reach_the_measurement(
     monkeypatch.setattr(growth, "markdown", lambda results: "the table")
     monkeypatch.setattr(sys, "argv", ["x", "--quick", "--entries", "10,20"])
     assert growth.main() == 0 and capsys.readouterr().out == "the table\n"
-    assert given == [(True, {"entries": "10,20"})]
+    assert given == [(True, {"entries": (10, 20)})]
