@@ -102,10 +102,18 @@ def missing_of(system: str) -> str | None:
     """Why a system cannot take part, and how to get what lacks; None when it can."""
     if system not in SERVERS:
         return None
-    module, package = MODULES[system]
-    if find_spec(module) is None:
-        return f"{module} is not installed: pip install {package}"
-    return SERVERS[system].missing()
+    return _not_installed(*MODULES[system]) or SERVERS[system].missing()
+
+
+def _not_installed(module: str, package: str) -> str | None:
+    return f"{module} is not installed: pip install {package}" if find_spec(module) is None else None
+
+
+def absent() -> dict[str, str]:
+    """Why, of the systems that cannot take part, and of further clients of those that can."""
+    systems = {system: why for system in SERVERS if (why := missing_of(system))}
+    further = [side for side in SIDES if side.module and side.system not in systems]
+    return {**systems, **{side.name: why for side in further if (why := _not_installed(side.module, side.module))}}
 
 
 def turn(*arguments: Any) -> Round:
@@ -165,8 +173,8 @@ async def _beside(plan: Plan, folder: Path, state: DevState) -> command.Results:
         LEDGERS: (state.uri, _pids(state, NodeKind.BOOKIE)),
         TOPICS: (str(state.name_server), _pids(state, NodeKind.BROKER)),
     }
-    absent = {system: why for system in SERVERS if (why := missing_of(system))}
-    others = {system: kind(folder / kind.__name__) for system, kind in SERVERS.items() if system not in absent}
+    missing = absent()
+    others = {system: kind(folder / kind.__name__) for system, kind in SERVERS.items() if system not in missing}
     bench = PeersBench(plan, where)
     try:
         for system, servers in others.items():
@@ -179,7 +187,7 @@ async def _beside(plan: Plan, folder: Path, state: DevState) -> command.Results:
         await bench.run()
         await asyncio.sleep(RESTED_S)
         return {
-            "rounds": bench.rounds, "failures": bench.failures, "missing": absent, "skipped": bench.skipped_rounds,
+            "rounds": bench.rounds, "failures": bench.failures, "missing": missing, "skipped": bench.skipped_rounds,
             "resident_mb": {"rest": rest, "loaded": _memory(where)},
         }  # fmt: skip
     finally:

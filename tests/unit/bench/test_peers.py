@@ -45,6 +45,14 @@ def test_what_is_missing_is_said_with_how_to_get_it(
     assert peers.missing_of(system) == how
 
 
+def test_a_further_client_that_is_missing_is_said_too_unless_its_system_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None if name == "aiokafka" else "there")
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    assert peers.absent() == {"Kafka, flushed, aiokafka": "aiokafka is not installed: pip install aiokafka"}
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert list(peers.absent()) == [KAFKA, NATS, REDIS]
+
+
 def test_a_window_is_kept_full_and_waited_for() -> None:
     most = unanswered = sent = 0
 
