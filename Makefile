@@ -56,6 +56,7 @@ fuzz: setup ## a minute of bytes that strangers might send, guided by the code t
 
 bench: setup ## all that has a goal, in half an hour: ours with either codec and the original in turn; JSON in out/, a table at the end
 	@mkdir -p out
+	@rm -f $(addprefix out/,ledger.json broker.json starts.json spark.json spark-python.json) # else a former run's would pass for this one's
 	-$(PY) bench/ledger.py --json out/ledger.json $(if $(KEEP),--docs docs/benchmarks.md)
 	-$(PY) bench/broker.py --json out/broker.json $(if $(KEEP),--docs docs/benchmarks.md)
 	-$(PY) bench/starts.py --json out/starts.json $(if $(KEEP),--docs docs/benchmarks.md)

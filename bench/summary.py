@@ -2,7 +2,8 @@
 
     python bench/summary.py [--out FOLDER] [--kept FILE] [--keep] [--docs FILE]
 
-Reads the reports that the benchmarks left as JSON. It reports, and fails for nothing: what is missing is said.
+Reads the reports that the benchmarks left as JSON. What is missing is said, and what got worse fails nothing; without
+any report it ends with 1, and leaves the run that is kept and the page as they are.
 """
 
 from __future__ import annotations
@@ -136,6 +137,11 @@ def main() -> int:
     arguments = parser.parse_args()
     docs: Path | None = arguments.docs
     run = figures.of_folder(arguments.out)
+    if not run.values:
+        print(
+            f"{parser.prog}: {arguments.out} has no report: nothing was measured, and nothing is kept", file=sys.stderr
+        )
+        return 1
     goals = table(run)
     if docs:
         docs.write_text(replace_table(docs.read_text(), f"{_about(run)}\n\n{goals}", "goals"))

@@ -128,6 +128,20 @@ def test_a_run_is_kept_compared_with_and_never_fails(
     assert "Another machine: cpu is Slow, and was Chip." in text and f"| ledger | add | {OURS} | total_us |" in text
 
 
+def test_without_a_report_nothing_is_kept_and_the_docs_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As behind ``make bench KEEP=1`` on a machine without Java."""
+    docs, kept = tmp_path / "page.md", tmp_path / "figures.json"
+    for file in (docs, kept):
+        file.write_text("<!-- goals: begin -->\nold\n<!-- goals: end -->\n")
+    words = ["--out", str(tmp_path / "out"), "--kept", str(kept), "--keep", "--docs", str(docs)]
+    monkeypatch.setattr(sys, "argv", ["x", *words])
+    assert summary.main() == 1
+    assert "nothing was measured, and nothing is kept" in capsys.readouterr().err
+    assert docs.read_text() == kept.read_text() == "<!-- goals: begin -->\nold\n<!-- goals: end -->\n"
+
+
 def test_the_table_of_goals_goes_into_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = tmp_path / "page.md"
     docs.write_text("before\n<!-- goals: begin -->\nold\n<!-- goals: end -->\nafter\n")
