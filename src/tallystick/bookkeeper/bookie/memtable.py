@@ -24,7 +24,7 @@ from tallystick.bookkeeper.bookie.steps import sorted_in_parts
 from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, Buffer
 from tallystick.codec.steps import Steps
-from tallystick.codec.stored import StoredRun, responses_of_adds, responses_of_runs
+from tallystick.codec.stored import StoredRun, responses_of_runs
 
 _START = struct.Struct(">II")
 _MOST_RUNS = 1024  # that are read at once: a millisecond
@@ -72,10 +72,6 @@ class Run:
         if stored[-1] - stored[0] == entries[-1] - entries[0] == count - 1 or stored == entries:
             return count
         return next((at for at, ids in enumerate(zip(stored, entries, strict=True)) if ids[0] != ids[1]), count)
-
-    def responses(self, start: int, stop: int) -> bytes:
-        """Return the frames of the places ``start`` … ``stop`` - 1 for readers."""
-        return responses_of_adds(self.data, self.bounds, start, stop)
 
 
 @dataclass(slots=True)
