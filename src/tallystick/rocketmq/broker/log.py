@@ -94,6 +94,7 @@ class BrokerLog:
         self._dispatch_timer: asyncio.TimerHandle | None = None  # the next dispatch
         self._retrying = False  # it is one that the disk made wait
         self._lingers = False  # it is one that waits for more messages
+        self._feed_is_due = False  # in the next turn of the loop
 
     async def take_role(self, *, slave: bool) -> tuple[str, int] | None:
         """Take up a role, at the start and whenever it changes; sends are refused meanwhile. Returns the address of the
@@ -219,14 +220,23 @@ class BrokerLog:
     def _appended(self) -> None:
         if self.store.failure is not None:
             return self._listeners.failed(self.store.failure)
-        if self._master is not None:
-            self._master.appended(self.store.end)
+        if self._standing.waits_for_slaves:
+            self._feed()
+        elif self._master is not None and not self._feed_is_due:
+            # No response waits for slaves: those of this turn leave first, and whoever gets them goes on meanwhile.
+            self._feed_is_due = True
+            self._loop.call_soon(self._feed)
         if self._sync_flush:
             self._flusher.request()
         elif self._listeners.awaited():
             self._dispatch()
         else:
             self._linger()
+
+    def _feed(self) -> None:
+        self._feed_is_due = False
+        if self._master is not None:
+            self._master.appended(self.store.end)
 
     def _flushed(self, offset: int) -> None:
         if self._waits is not None:

@@ -20,7 +20,9 @@ from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.registration import Registrar
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.broker.saver import Saver
+from tallystick.rocketmq.ha.master import HaMaster
 from tallystick.rocketmq.ha.slave import HaSlave
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store import reput as reput_module
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.wire.values import PullFlag
@@ -191,6 +193,29 @@ async def test_dispatch_does_not_linger_where_there_is_much_for_it(
             monkeypatch.setattr(log_module, "LINGER_BYTES", 2 * (store.end - store.reput_offset))
             assert (await peer.ask(send_command())).code == 0
             await until(lambda: store.reput_offset == store.end)
+
+
+@pytest.mark.parametrize(
+    ("role", "order"), [(Role.ASYNC_MASTER, ["response", "feed"]), (Role.SYNC_MASTER, ["feed", "response"])]
+)
+async def test_slaves_are_fed_before_responses_leave_where_these_wait_for_them_else_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role, order: list[str]
+) -> None:
+    async with benched(tmp_path) as bench:
+        broker, events = await bench.broker(bench.settings(role=role)), list[str]()
+        peer, flush = await bench.peer(broker), Link.flush
+        await peer.ask(send_command())  # the topic is made, and saved
+
+        def flushed(link: Link) -> None:
+            if link.unsent_responses():
+                events.append("response")
+            flush(link)
+
+        monkeypatch.setattr(Link, "flush", flushed)
+        monkeypatch.setattr(HaMaster, "appended", lambda master, end: events.append("feed"))
+        assert (await peer.ask(send_command())).code in (0, 11)
+        await until(lambda: len(events) >= 2)
+        assert events == order
 
 
 async def test_a_disk_that_fails_under_dispatch_ends_the_broker(
