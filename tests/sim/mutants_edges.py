@@ -115,8 +115,8 @@ EDGE_MUTANTS = (
     _planted(
         "a debt is as large as all turns without a wait",
         TURN_ORDER,
-        "min(used + cost, max(used, level + MOST_S))",
-        "used + cost",
+        "most := level + MOST_S) > used:",
+        "most := used + MOST_S) > used:",
         _TURN_ORDER_TESTS,
     ),
     _planted(
@@ -129,8 +129,8 @@ EDGE_MUTANTS = (
     _planted(
         "who comes has used nothing, whatever it used before",
         TURN_ORDER,
-        "        if used is None:\n            self._know(key, least)",
-        "        if used is None or key not in self._waiting:\n            self._know(key, least)",
+        "        if used is None:\n            self._know(key, used := least)",
+        "        if used is None or key not in self._waiting:\n            self._know(key, used := least)",
         _TURN_ORDER_TESTS,
     ),
     _planted(

@@ -51,16 +51,26 @@ class _LeastUsed(Generic[Key]):
 
     def add(self, key: Key) -> None:
         """It waits, and did not."""
-        used, least = self._used.get(key), max(self._level, self._floor) - CREDIT_S
+        used, least = self._used.get(key), self._least()
         if used is None:
-            self._know(key, least)
+            self._know(key, used := least)
         elif used < least:
-            self._used[key] = least
+            self._used[key] = used = least
         self._waiting[key] = None
-        heappush(self._heap, (self._used[key], next(self._numbers), key))
+        heappush(self._heap, (used, next(self._numbers), key))
 
     def pop(self) -> Key:
         """Returns who used least, and waits no more; somebody waits."""
+        key = self.first()
+        self.settle(key, waits=False)
+        return key
+
+    def _least(self) -> float:
+        """Returns for how much who comes counts at least."""
+        return (self._level if self._level > self._floor else self._floor) - CREDIT_S
+
+    def first(self) -> Key:
+        """Returns who used least, charged with a turn; ``settle`` comes next. Somebody waits."""
         heap = self._heap
         while True:
             used_then, _, key = heap[0]
@@ -70,23 +80,36 @@ class _LeastUsed(Generic[Key]):
                 heapreplace(heap, (used, next(self._numbers), key))
             else:
                 break
-        heappop(heap)
-        self._level = max(self._level, used)
+        if used > self._level:
+            self._level = used
         self.spent(key, LEAST_S)
-        del self._waiting[key]
         return key
+
+    def settle(self, key: Key, *, waits: bool) -> None:
+        """Whether the first one waits again: that costs less than to ``pop`` and to ``add`` it."""
+        if not waits:
+            heappop(self._heap)
+            self.leave(key)
+        elif (least := self._least()) > self._used[key]:
+            self._used[key] = least
 
     def spent(self, key: Key, seconds: float) -> None:
         """Charge a turn, whether it waited for it or not."""
-        cost, used, level = min(seconds, MOST_S), self._used.get(key), max(self._level, self._floor)
+        # For each request of a crowd: comparisons, as ``min`` and ``max`` take as long as all else here.
+        cost, used, level = seconds if seconds < MOST_S else MOST_S, self._used.get(key), self._level
+        if level < self._floor:
+            level = self._floor
         if used is None:
             self._know(key, level + cost)
-        else:
-            self._used[key] = min(used + cost, max(used, level + MOST_S))
+        elif (most := level + MOST_S) > used:
+            self._used[key] = used + cost if used + cost < most else most
         if self._waiting:
             # At half the pace of what each would have if all had the same, and not far behind: else those that wait
             # would do so as long as newcomers come.
-            self._floor = max(self._floor, self._level - MOST_S) + cost / (2 * (1 + len(self._waiting)))
+            floor = self._level - MOST_S
+            if floor < self._floor:
+                floor = self._floor
+            self._floor = floor + cost / (2 * (1 + len(self._waiting)))
 
     def leave(self, key: Key) -> None:
         """It waits no more."""
@@ -142,15 +165,11 @@ class TurnOrderCore(Generic[Peer]):
 
     def pop(self) -> Peer:
         """Whose turn it is; somebody waits."""
-        network = self._networks.pop()
-        hosts = self._hosts[network]
-        host = hosts.pop()
-        peers = self._peers[host]
+        hosts = self._hosts[network := self._networks.first()]
+        peers = self._peers[host := hosts.first()]
         peer = peers.pop()
-        if peers:
-            hosts.add(host)
-        if hosts:
-            self._networks.add(network)
+        hosts.settle(host, waits=bool(peers))
+        self._networks.settle(network, waits=bool(hosts))
         del self._waiting[peer]
         return peer
 

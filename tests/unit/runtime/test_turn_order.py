@@ -287,6 +287,10 @@ STEPS = st.tuples(
 )
 
 
+AGAIN = ["add c0", "add c2", "add c1", "discard c1", "add c1", "pop c0", "discard c1", "pop c2"]
+
+
+@example([(*step.split(), 0) for step in AGAIN])
 @settings(max_examples=200)
 @given(st.lists(STEPS, min_size=20, max_size=120))
 def test_who_used_least_is_next_as_without_a_heap(steps: list[tuple[str, str, int]]) -> None:
