@@ -176,6 +176,13 @@ EDGE_MUTANTS = (
         "tests/unit/rocketmq/remoting/test_backlog.py",
     ),
     _planted(
+        "a turn of the intake that was not enough for all is charged to nobody",
+        REMOTING + "intake.py",
+        "source.host, seconds)",
+        "source.host, 0.0)",
+        "tests/unit/rocketmq/remoting/test_intake.py",
+    ),
+    _planted(
         "a priority of 1 is none",
         BOOKIE + "wire_v3.py",
         "request.header.priority > 0",

@@ -8,7 +8,7 @@ its requests are put off or its responses are not taken.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from tallystick.rocketmq.wire.remoting import Command
@@ -49,17 +49,21 @@ S = TypeVar("S", bound=Source)
 
 
 class Intake(Generic[S]):
-    """Call ``received`` for each connection that got bytes, and ``turn`` in the next turn of the loop while ``due``."""
+    """Call ``received`` for each connection that got bytes, and ``turn`` in the next turn of the loop while ``due``.
+
+    While nobody waits the turn's connections are served as they came. Their time is charged only when it was not enough
+    for all: to keep account of turns that all had would take longer than to cut their requests.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._order: TurnOrderCore[S] = TurnOrderCore()
+        self._order: TurnOrderCore[S] = TurnOrderCore()  # of those that wait
         self._fresh: dict[S, None] = {}  # those that came since the last turn
         self._share = _REQUESTS
 
     @property
     def due(self) -> bool:
-        return bool(self._order)
+        return bool(self._fresh or self._order)
 
     def share(self, sources: int) -> None:
         """Give each of so many ``sources`` fewer requests a turn, as all of them may be put off."""
@@ -67,42 +71,90 @@ class Intake(Generic[S]):
 
     def received(self, source: S) -> None:
         """A connection got bytes, which may have requests."""
-        self._order.add(source, source.host)
         self._fresh[source] = None
 
     def discard(self, source: S) -> None:
         """A connection has ended."""
+        self._fresh.pop(source, None)
         self._order.discard(source, source.host)
 
     def turn(self, ends: float) -> list[tuple[S, Command]]:
         """Returns the requests of one turn, in order for each connection; it is over at ``ends``. Connections that
         still wait are not read on."""
-        requests: list[tuple[S, Command]] = []
-        counts: dict[S, int] = {}
-        with_full_share: list[S] = []
-        left_bytes, cpu = TURN_BYTES, self._clock.cpu()
-        while self._order and len(requests) < TURN_REQUESTS and left_bytes > 0:
+        fresh, self._fresh = self._fresh, {}
+        turn = _Turn[S](self._clock, ends, self._share)
+        if not self._order:
+            self._serve_as_they_came(fresh, turn)
+        else:
+            self._let_wait(fresh)
+        cpu = self._clock.cpu() if self._order else 0.0
+        while self._order and turn.goes_on:
             source = self._order.pop()
-            if source.ready:  # else it has ended, or tells when it may go on
-                commands = source.take(
-                    most=min(_REQUESTS_AT_ONCE, TURN_REQUESTS - len(requests)), most_bytes=_BYTES_AT_ONCE
-                )
-                requests += [(source, command) for command in commands]
-                left_bytes -= sum(len(command.body) for command in commands)
-                counts[source] = counts.get(source, 0) + len(commands)
-                if counts[source] >= self._share:
-                    with_full_share.append(source)
-                elif source.ready:
-                    self.received(source)
+            if turn.take(source):
+                self._order.add(source, source.host)
             began, cpu = cpu, self._clock.cpu()
             self._order.spent(source if source.alive else None, source.host, cpu - began)
-            if self._clock.now() >= ends:
-                break
-        for source in with_full_share:
+        self._let_wait(turn.with_full_share)
+        if self._order:
+            for source in (*fresh, *turn.with_full_share):
+                if source in self._order:
+                    source.wait()
+        return turn.requests
+
+    def _serve_as_they_came(self, fresh: Iterable[S], turn: _Turn[S]) -> None:
+        sources, spans, began = iter(fresh), list[tuple[S, float]](), self._clock.now()
+        more = list[S]()
+        try:
+            for source in sources:
+                if turn.take(source):
+                    more.append(source)
+                spans.append((source, turn.now - began))
+                began = turn.now
+                if not turn.goes_on:
+                    break
+        finally:  # whatever happens, those that still wait have a turn
+            self._let_wait(sources)
+            self._let_wait(more)
+        if self._order:
+            for source, seconds in spans:
+                self._order.spent(source if source.alive else None, source.host, seconds)
+
+    def _let_wait(self, sources: Iterable[S]) -> None:
+        for source in sources:
+            if source.ready:  # else it has ended, or tells when it may go on
+                self._order.add(source, source.host)
+
+
+class _Turn(Generic[S]):
+    """The requests of one turn, and whether it goes on. ``now`` is when the last connection had its turn."""
+
+    __slots__ = ("_clock", "_counts", "_ends", "_left_bytes", "_share", "goes_on", "now", "requests", "with_full_share")
+
+    def __init__(self, clock: Clock, ends: float, share: int) -> None:
+        self.requests: list[tuple[S, Command]] = []
+        self.with_full_share: list[S] = []  # these may have more
+        self.goes_on, self.now = True, 0.0
+        self._clock, self._ends, self._share = clock, ends, share
+        self._counts: dict[S, int] = {}  # of those that may have more
+        self._left_bytes = TURN_BYTES
+
+    def take(self, source: S) -> bool:
+        """Take some requests. Returns whether the connection may have more, and has not had its share."""
+        requests, may_have_more = self.requests, False
+        if source.ready:
+            left_requests = TURN_REQUESTS - len(requests)
+            commands = source.take(
+                most=left_requests if left_requests < _REQUESTS_AT_ONCE else _REQUESTS_AT_ONCE,
+                most_bytes=_BYTES_AT_ONCE,
+            )
+            for command in commands:
+                requests.append((source, command))
+                self._left_bytes -= len(command.body)
             if source.ready:
-                self.received(source)
-        for source in self._fresh:
-            if source in self._order:
-                source.wait()
-        self._fresh.clear()
-        return requests
+                count = self._counts[source] = self._counts.get(source, 0) + len(commands)
+                may_have_more = count < self._share
+                if not may_have_more:
+                    self.with_full_share.append(source)
+        self.now = self._clock.now()
+        self.goes_on = len(requests) < TURN_REQUESTS and self._left_bytes > 0 and self.now < self._ends
+        return may_have_more

@@ -19,7 +19,7 @@ from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.server_requests import ServerRequests
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.rocketmq.wire.values import Flag, ResponseCode
 from tallystick.runtime.arena import Arena
 from tallystick.runtime.ended import EndedConnections
 from tallystick.runtime.network import Listener
@@ -29,6 +29,7 @@ from tallystick.runtime.places import Places
 from tallystick.runtime.turn_steps import TurnSteps
 from tallystick.runtime.turn_time import TurnTime
 
+_RESPONSE = int(Flag.RESPONSE)  # a plain number: per request
 _ARENAS_SHARE = 0.125  # of the server's memory is what one read of each connection may bring; two come before it waits
 CLOSE_EACH_TURN = 32  # connections that the server closes for their silence, or for what they take: some milliseconds
 FORGET_EACH_TURN = 100  # connections that ended, whoever ended them: some milliseconds
@@ -159,7 +160,8 @@ class RemotingServer:
 
     def _received(self, link: Link) -> None:
         self._intake.received(link)
-        self._turn_soon()
+        if not self._turn_is_due:
+            self._turn_soon()
 
     def _turn_soon(self) -> None:
         if self._intake.due and not self._turn_is_due:
@@ -173,8 +175,9 @@ class RemotingServer:
         finally:  # whatever happens, those that still wait have a turn
             self._turn_soon()
         # Of a peer that broke the protocol behind its requests nothing is known any more.
-        self._handle([(link, command) for link, command in commands if link.alive and not command.is_response])
-        if self._server_requests is not None:
+        requests = [entry for entry in commands if entry[0].alive and not entry[1].flag & _RESPONSE]
+        self._handle(requests)
+        if self._server_requests is not None and len(requests) < len(commands):
             for link, command in commands:
                 if command.is_response:
                     self._server_requests.responded(link, command)
