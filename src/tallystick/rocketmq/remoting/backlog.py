@@ -46,6 +46,7 @@ class Backlog:
         self._order: TurnOrderCore[Link] = TurnOrderCore()  # of these, but for
         self._full: dict[Link, None] = {}  # those whose peers take no responses
         self._handle: asyncio.Handle | None = None
+        self._cpu = 0.0  # when the last of those that wait was served
         self._turn_is_next = False  # in the next turn of the loop those that wait are served
 
     def __len__(self) -> int:
@@ -108,6 +109,7 @@ class Backlog:
         self._begin()
         ends = self._ends()
         self._look_at_full()
+        self._cpu = self._clock.cpu()
         while self._order and self._clock.now() < ends:
             link = self._order.pop()
             if link.full and link.alive:
@@ -126,7 +128,7 @@ class Backlog:
 
     def _serve_next(self, link: Link) -> None:
         """Serve a request of the peer whose turn it is."""
-        began, commands = self._clock.cpu(), self._late[link]
+        commands = self._late[link]
         command, size = commands.popleft()
         if commands and link.alive:
             self._order.add(link, link.host)
@@ -136,5 +138,6 @@ class Backlog:
         link.busy(-1)
         if link.alive:
             self._serve(link, command)
-            took_s = self._clock.cpu() - began + len(command.body) * BYTE_S
+            began, self._cpu = self._cpu, self._clock.cpu()
+            took_s = self._cpu - began + len(command.body) * BYTE_S
             self._order.spent(link if link.alive else None, link.host, took_s)

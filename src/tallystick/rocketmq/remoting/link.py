@@ -67,10 +67,12 @@ class Outbox:
                 if self._clock.now() >= ends_at:
                     break
             self._wait(links)
+            cpu = self._clock.cpu() if self._waiting else 0.0
             while self._waiting:
-                link, began = self._waiting.pop(), self._clock.cpu()
+                link = self._waiting.pop()
                 self._write(link)
-                self._waiting.spent(link if link.alive else None, link.host, self._clock.cpu() - began)
+                began, cpu = cpu, self._clock.cpu()
+                self._waiting.spent(link if link.alive else None, link.host, cpu - began)
                 if self._clock.now() >= ends_at:
                     break
         finally:
@@ -412,7 +414,9 @@ async def close_links(links: Sequence[Link], reason: str) -> None:
 def _sizes(command: Command) -> tuple[int, int]:
     """Returns about how many bytes a command has on the wire, and in memory: a view shows bytes that are there
     anyway."""
-    size, parts = len(command.body) + _COMMAND_BYTES, command.parts
-    if not parts:
-        return size, size
-    return size + sum(map(len, parts)), size + sum([len(part) for part in parts if type(part) is not memoryview])
+    wire_bytes = memory_bytes = len(command.body) + _COMMAND_BYTES
+    for part in command.parts:
+        wire_bytes += len(part)
+        if type(part) is not memoryview:
+            memory_bytes += len(part)
+    return wire_bytes, memory_bytes
