@@ -30,6 +30,7 @@ import tallystick.codec
 from tallystick.bookkeeper.wire import digest
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec import checksum, reads, records
+from tallystick.codec.dispatched import encode_units
 from tallystick.codec.frames import PLAIN_ADD, AddRun
 from tallystick.codec.implementation import REFERENCES, load
 from tallystick.codec.v3_adds import ack_v3_adds, encode_v3_adds
@@ -45,6 +46,7 @@ for module in pkgutil.iter_modules(tallystick.codec.__path__, "tallystick.codec.
 COUNTS, SIZES = (1, 10, 1000), (100, 1024)
 OF_ONE = ("usual_properties", "encode_head")  # each call is for one entry, however many there are
 KEY, HOST = bytes(20), bytes(8)
+LIMITS = (1 << 20, 1 << 30, 0, 0)  # messages and bytes that a pull may have, recent ones and others
 SEND_RESPONSE = SendResponse(
     msg_id="7F0000010000" * 2, queue_id=3, queue_offset=12345, transaction_id="AB" * 16
 ).to_fields()
@@ -91,6 +93,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
     contents = [(0, payload, b"KEYS\x01some-key\x02") for payload in payloads]
     log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
     batch, numbers = encode_batch(contents), list(range(count))
+    units = encode_units([size * number for number in numbers], [size] * count, numbers)
     bounds = array("Q", range(0, len(adds) + 1, len(adds) // count))
     v3_adds = b"".join(map(bytes, encode_v3_adds(0, numbers, [adds])))
     v3_acks, v3_requests = ack_v3_adds(numbers, [7] * count, numbers), encode_v3_reads(0, 7, numbers)
@@ -127,6 +130,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "scan_pulled": (log,),
         "split_uniform_batch": (batch,),
         "encode_units": (numbers, numbers, numbers),
+        "runs_of_units": (units, 0, 1 << 40, 1 << 30, 0, LIMITS, None),
         "add_index_entries": (numbers, numbers, numbers, 0, 1, array("i", bytes(1 << 20)), bytearray(1 << 8)),
         "scan_v3_adds": (v3_adds, 0, len(v3_adds), 1 << 20),
         "ack_v3_adds": (numbers, [7] * count, numbers),

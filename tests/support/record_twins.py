@@ -15,14 +15,23 @@ from typing import Any
 from msgspec import Raw
 
 from support.codec_twins import COMPILED, compare, outcome
-from tallystick.codec import client_ids, command_heads, dispatched, pulled, records, sent_properties, uniform_records
+from tallystick.codec import (
+    client_ids,
+    command_heads,
+    dispatched,
+    pulled,
+    records,
+    sent_properties,
+    uniform_records,
+    unit_runs,
+)
 from tallystick.codec.checksum import crc32
 from tallystick.codec.implementation import REFERENCES
 from tallystick.codec.records import Content, Row
 from tallystick.rocketmq.wire.values import ResponseCode
 
 # All functions that have a twin are known when their modules are imported.
-TWINNED = (records, pulled, client_ids, sent_properties, command_heads, uniform_records, dispatched)
+TWINNED = (records, pulled, client_ids, sent_properties, command_heads, uniform_records, dispatched, unit_runs)
 
 _EDGES = tuple(sign * (1 << bits) + more for bits in (31, 32, 63, 64) for sign in (1, -1) for more in (-1, 0, 1))
 _TOPICS = ("orders", "t", "%RETRY%g", "a" * 127, "b" * 128, "c" * 255, "Füße", "")
@@ -231,6 +240,23 @@ def _add_index_entries(random: Random) -> None:
     assert results[0] == results[1], f"{columns}, {numbers}, {slots}: {results}"
 
 
+def _runs_of_units(random: Random) -> None:
+    units, physical = list[bytes](), random.randrange(1000)
+    for _ in range(random.choice((0, 1, 2, 40))):
+        size = random.choice((100, 100, 100, 300, 0x7FFFFFFF, random.choice((0, -1, -(1 << 31), 1 << 30))))
+        place = random.choice(_EDGES[:-6]) if random.random() < 0.02 else physical
+        units.append(struct.pack(">qiq", max(min(place, (1 << 63) - 1), -(1 << 63)), size, random.randrange(3)))
+        physical += random.choice((size, size, size, 250, 1 << 20)) if 0 < size < 1000 else 0
+    first, end = (
+        random.choice((0, 0, 500, _number(random))),
+        random.choice((physical, physical, 1 << 40, _number(random))),
+    )
+    limits = tuple(random.choice((0, 1, 8, 350, 1 << 20, _number(random))) for _ in range(4))
+    tags = random.choice((None, None, frozenset({1}), frozenset({0, 2}), frozenset()))
+    recent, file_bytes = random.choice((0, physical // 2, _number(random))), random.choice((1 << 30, 500, 100))
+    compare("runs_of_units", b"".join(units), first, end, file_bytes, recent, limits, tags)
+
+
 COMPARISONS: dict[str, Callable[[Random], None]] = {
     comparison.__name__.removeprefix("_"): comparison
     for comparison in (
@@ -242,5 +268,6 @@ COMPARISONS: dict[str, Callable[[Random], None]] = {
         _split_uniform_batch,
         _encode_units,
         _add_index_entries,
+        _runs_of_units,
     )
 }

@@ -208,6 +208,7 @@ PyObject *split_uniform_batch(ARGUMENTS);
 PyObject *scan_requests(ARGUMENTS);
 PyObject *encode_units(ARGUMENTS);
 PyObject *add_index_entries(ARGUMENTS);
+PyObject *runs_of_units(ARGUMENTS);
 PyObject *scan_v3_adds(ARGUMENTS);
 PyObject *ack_v3_adds(ARGUMENTS);
 PyObject *scan_v3_acks(ARGUMENTS);

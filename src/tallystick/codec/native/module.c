@@ -38,6 +38,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(scan_requests),
     FUNCTION(encode_units),
     FUNCTION(add_index_entries),
+    FUNCTION(runs_of_units),
     FUNCTION(scan_v3_adds),
     FUNCTION(ack_v3_adds),
     FUNCTION(scan_v3_acks),

@@ -8,6 +8,7 @@ codec/records.py.
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ from tallystick.rocketmq.store.synced import SyncedFile
 from tallystick.runtime.disk import Buffer
 
 _EMPTY = memoryview(b"")
+_HEAD = struct.Struct(">II20xQ")  # of a record: its size, its magic, its physical offset
 _STORED_AT, _V6_EXTRA = 56, 12
 _CRC_BYTES = 1024 * 1024  # at once; the interpreter is free meanwhile
 
@@ -120,14 +122,14 @@ class CommitLog:
 
     def record(self, offset: int, size: int = 0) -> memoryview | None:
         """Returns the record at ``offset``; None if there is none (or none of that ``size``, if given)."""
-        head = self.slice(offset, SMALLEST)
-        if len(head) < SMALLEST:
+        record = self.slice(offset, size or SMALLEST)
+        if len(record) < SMALLEST:
             return None
-        record_size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
-        physical = int.from_bytes(head[28:36], "big")
+        record_size, magic, physical = _HEAD.unpack_from(record)
         if magic not in (V1, V2) or physical != offset or record_size < SMALLEST or size not in (0, record_size):
             return None
-        record = self.slice(offset, record_size)
+        if len(record) != record_size:
+            record = self.slice(offset, record_size)
         return record if len(record) == record_size else None
 
     def is_partial(self, offset: int) -> bool:

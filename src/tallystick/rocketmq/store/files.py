@@ -268,14 +268,18 @@ class FileQueue:
         )
 
     def _read(self, offset: int, size: int) -> bytes:
-        parts = []
+        parts = list[bytes]()
         while size > 0 and (file := self.find(offset)) is not None:
-            part = file.file.read(min(size, self.file_bytes - (offset - file.start)), offset - file.start)
+            at = offset - file.start
+            room = self.file_bytes - at
+            part = file.file.read(size if size < room else room, at)
+            if len(part) == size and not parts:  # nearly always
+                return part
             if not part:
                 break
             parts.append(part)
             offset, size = offset + len(part), size - len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     def sync(self, start: int, end: int) -> None:
         """Make the bytes from ``start`` to ``end`` durable, and the names of their files. Nothing was written to a file

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from zlib import crc32
 
 from tallystick.codec.records import hash_utf8
+from tallystick.codec.unit_runs import runs_of_units
 from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
@@ -25,6 +26,7 @@ _MAX_READ_BYTES = 128 * 1024 * 1024
 _MIN_READ_BYTES = 100
 _MARKED_BYTES = 84  # of a record: all its numbers, times and hosts, and the checksum of its body
 _MARK_CHARS = 32  # no mark is longer
+_FOUND, _NO_MATCH = GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE  # plain names: an enum's attribute is slow per pull
 _CANDIDATES = 4  # how many times more index entries than messages are looked at: hashes collide
 
 
@@ -45,9 +47,11 @@ class Reads:
         tags: frozenset[int] | None,
         *,
         correct: bool,
+        marked: bool = False,
     ) -> GetResult:
         """Returns messages from ``offset``, at least one if there is one. ``correct``: a wrong offset is corrected in
-        the result, not left as it is."""
+        the result, not left as it is. ``marked``: with the mark of the last message that was passed, if there is one.
+        """
         queue = self._queues.find(topic, queue_id)
         first, end = (queue.first, queue.end) if queue else (0, 0)
         if queue is None or end == 0:
@@ -60,46 +64,40 @@ class Reads:
             return GetResult(GetStatus.BEING_REBUILT, offset, first, end)
         if offset > end:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, end if correct else offset, first, end)
-        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, first, end)
-        self._collect(queue, result, max_count, min(max(max_bytes, _MIN_READ_BYTES), _MAX_READ_BYTES), tags)
+        result = GetResult(_NO_MATCH, offset, first, end)
+        max_bytes = min(max(max_bytes, _MIN_READ_BYTES), _MAX_READ_BYTES)
+        units = self._collect(queue, result, max_count, max_bytes, tags)
+        if marked and result.next_offset > offset:
+            physical, size, _ = UNIT.unpack_from(units, (result.next_offset - offset - 1) * UNIT.size)
+            result.mark = self._mark_of(result.next_offset - 1, physical, size)
         return result
 
     def _collect(
         self, queue: ConsumeQueue, result: GetResult, max_count: int, max_bytes: int, tags: frozenset[int] | None
-    ) -> None:
+    ) -> bytes:
+        """Returns the units that it looked at, and more."""
         log, settings = self._log, self._settings
-        recent, first, end, file_bytes = log.end - self._recent_bytes, log.first, log.end, log.files.file_bytes
-        in_memory = min(max_count, settings.max_count_in_memory), min(max_bytes, settings.max_bytes_in_memory)
-        on_disk = min(max_count, settings.max_count_on_disk), min(max_bytes, settings.max_bytes_on_disk)
-        count = total = physical = 0
-        start = stop = -1  # the bytes that the next view will show
-        passed_units = 0
-        most = min(max_count, max(in_memory[0], on_disk[0]))  # more is of no use, whatever a stranger asks for
-        units = queue.read(result.next_offset, most if tags is None else max(_SCAN_UNITS, most))
-        for physical, size, tags_code in UNIT.iter_unpack(units):
-            if count:
-                most, limit = in_memory if physical >= recent else on_disk
-                if count >= most or total + size > limit:
-                    break
-            passed_units += 1
-            if size == FILLER_SIZE or (tags is not None and tags_code not in tags):
-                continue
-            if physical < first or physical + size > end:
-                if not count:
-                    result.status = GetStatus.MESSAGE_WAS_REMOVING
-                continue
-            if physical != stop or physical % file_bytes == 0:
-                if stop > start:
-                    result.buffers.append(log.slice(start, stop - start))
-                start = physical
-            stop = physical + size
-            count, total = count + 1, total + size
-        if stop > start:
-            result.buffers.append(log.slice(start, stop - start))
+        end, offset = log.end, result.next_offset
+        limits = (
+            min(max_count, settings.max_count_in_memory),
+            min(max_bytes, settings.max_bytes_in_memory),
+            min(max_count, settings.max_count_on_disk),
+            min(max_bytes, settings.max_bytes_on_disk),
+        )
+        most = max(limits[0], limits[2])  # more is of no use, whatever a stranger asks for
+        units = queue.read(offset, most if tags is None else max(_SCAN_UNITS, most))
+        recent, file_bytes = end - self._recent_bytes, log.files.file_bytes
+        runs, count, size, passed_units, physical, is_lost = runs_of_units(
+            units, log.first, end, file_bytes, recent, limits, tags
+        )
+        result.buffers = [log.slice(start, stop - start) for start, stop in runs]
         if count:
-            result.status = GetStatus.FOUND
-        result.count, result.size, result.next_offset = count, total, result.next_offset + passed_units
-        result.far_behind = log.end - physical > self._recent_bytes
+            result.status = _FOUND
+        elif is_lost:
+            result.status = GetStatus.MESSAGE_WAS_REMOVING
+        result.count, result.size, result.next_offset = count, size, offset + passed_units
+        result.far_behind = physical < recent
+        return units
 
     def mark(self, topic: str, queue_id: int, offset: int) -> str | None:
         """Returns the mark of the message at a queue offset: no other message has it, and a slave's copy has the same
@@ -108,6 +106,9 @@ class Reads:
         if queue is None or not queue.first <= offset < queue.end or queue.lacks(offset):
             return None
         physical, size, _ = queue.unit(offset)
+        return self._mark_of(offset, physical, size)
+
+    def _mark_of(self, offset: int, physical: int, size: int) -> str | None:
         record = None if size == FILLER_SIZE else self._log.record(physical, size)
         return None if record is None else f"{offset}.{crc32(record[:_MARKED_BYTES]):08x}"
 

@@ -268,11 +268,20 @@ class MessageStore:
         return None if record is None else bytes(record)
 
     def get(
-        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, tags: frozenset[int] | None = None
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        tags: frozenset[int] | None = None,
+        *,
+        marked: bool = False,
     ) -> GetResult:
-        """Messages of a queue from ``offset``, of those with one of the ``tags`` codes if given."""
+        """Messages of a queue from ``offset``, of those with one of the ``tags`` codes if given. ``marked``: see
+        ``Reads.get``."""
         correct = not self._slave or self._settings.offset_check_in_slave
-        return self._reads.get(topic, queue_id, offset, max_count, max_bytes, tags, correct=correct)
+        return self._reads.get(topic, queue_id, offset, max_count, max_bytes, tags, correct=correct, marked=marked)
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Its first queue offset, and the one after its last; (0, 0) for a queue without messages."""

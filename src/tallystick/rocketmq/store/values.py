@@ -72,6 +72,7 @@ class GetResult:
     count: int = 0
     size: int = 0
     far_behind: bool = False  # the reader is so far behind that a slave should serve it
+    mark: str | None = None  # of the message before ``next_offset``, where it was asked for and is at hand
 
 
 @dataclass(slots=True)
