@@ -18,7 +18,7 @@ from tallystick.rocketmq.broker.hold import HeldPull, HoldCore
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_reads import PullReads
-from tallystick.rocketmq.broker.pull_rules import AllowedPull, check, tag_codes
+from tallystick.rocketmq.broker.pull_rules import AllowedPull, check, finds_nothing, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.saves import newest_since
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
@@ -48,18 +48,15 @@ _CHARACTER_BYTES = 4  # of its other texts, which nobody looks at
 _CODE_BYTES = 80  # for each tag that its group's heartbeats said
 
 
-@dataclass
+@dataclass(slots=True)
 class _Pull:
     """``command`` is the request without its header and body."""
 
+    link: Link
     reply: Reply
     command: Command
     header: PullHeader
     codes: int = 0  # of tags, in memory while it is held
-
-    @property
-    def link(self) -> Link:
-        return self.reply.link
 
     @property
     def kept_bytes(self) -> int:
@@ -96,6 +93,7 @@ class Pulls:
     def handle(self, link: Link, command: Command, reply: Reply) -> Command | None:
         """Serve or hold a pull. Raises RemoteProtocolError for a header that is none."""
         pull = _Pull(
+            link,
             reply,
             Command(command.code, command.opaque, command.flag, language=command.language),
             PullHeader.of(command),
@@ -223,14 +221,16 @@ class Pulls:
 
     def _next_turn(self) -> None:
         self._turn_ends = None
+        cpu = self._parts.clock.cpu() if self._late else 0.0
         while self._late and self._has_time():
-            (pull, first), began = self._late.pop(), self._parts.clock.cpu()
+            pull, first = self._late.pop()
             pull.link.keep(-pull.kept_bytes)
             pull.link.busy(-1)
             if pull.link.alive:
                 self._run(pull, first=first)
                 link = pull.link if pull.link.alive else None
-                self._late.spent(link, pull.link.host, self._parts.clock.cpu() - began)
+                began, cpu = cpu, self._parts.clock.cpu()
+                self._late.spent(link, pull.link.host, cpu - began)
 
     def _save_first(self, pull: _Pull) -> None:
         """Serve a pull that made its group when the group is on the disk."""
@@ -292,11 +292,11 @@ class Pulls:
     def _serve(self, pull: _Pull, allowed_pull: AllowedPull, *, first: bool) -> None:
         """Respond to a pull, or, if it is ``first`` tried, hold it when there is nothing to read."""
         tags = tag_codes(allowed_pull.subscription)
-        response = self._reads.read(pull.link, pull.command, pull.header, allowed_pull, tags)
-        if first and response.code == ResponseCode.PULL_NOT_FOUND and self._hold_pull(pull, tags):
+        read = self._reads.read(pull.link, pull.header, tags)
+        if first and finds_nothing(read.result, pull.header) and self._hold_pull(pull, tags):
             return
         self._counts.pulls += 1
-        pull.reply(response)
+        pull.reply(self._reads.response(pull.command, pull.header, allowed_pull, read))
 
     def _hold_pull(self, pull: _Pull, tags: frozenset[int] | None) -> bool:
         """Hold a pull, if it may wait. Returns whether it is held."""

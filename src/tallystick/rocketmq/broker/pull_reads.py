@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tallystick.rocketmq.broker.metrics import BrokerCounts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_rules import AllowedPull, outcome
@@ -14,6 +16,16 @@ from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.once import Once
 
 _ANY_BYTES = 128 * 1024 * 1024
+_BADLY = GetStatus.OFFSET_OVERFLOW_BADLY  # an attribute of an enum costs ten times a name, and this is for each pull
+
+
+@dataclass(slots=True)
+class PullRead:
+    """What a pull read. ``marked``: the response has a mark; ``is_reset``: an operator set the group there."""
+
+    result: GetResult
+    marked: bool
+    is_reset: bool
 
 
 class PullReads:
@@ -24,9 +36,7 @@ class PullReads:
         self.bytes = 0
         self.beyond_events = Once()
 
-    def read(
-        self, link: Link, command: Command, header: PullHeader, allowed_pull: AllowedPull, tags: frozenset[int] | None
-    ) -> Command:
+    def read(self, link: Link, header: PullHeader, tags: frozenset[int] | None) -> PullRead:
         """Returns messages, or why there are none; ``tags`` are codes. ``bytes`` grows by what is read."""
         parts = self._parts
         topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
@@ -42,22 +52,32 @@ class PullReads:
             else:
                 result.next_offset = self._resume_offset(header, result)
         else:
-            result = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
-        if result.status is GetStatus.OFFSET_OVERFLOW_BADLY and result.next_offset != header.queue_offset:
+            result = parts.store.get(
+                topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags, marked=has_mark
+            )
+        if result.status is _BADLY and result.next_offset != header.queue_offset:
             result.next_offset = self._resume_offset(header, result)
         parts.offsets.set_pull_offset(topic, group, queue_id, result.next_offset)
         self.bytes += result.size
-        mark = parts.store.mark_before(topic, queue_id, result.next_offset) if has_mark else None
-        code, response_header = outcome(result, header, allowed_pull, parts.settings, parts.standing, mark)
-        parts.traffic.pulled(has_messages=result.count > 0, now_ms=parts.clock.wall_ms())
+        now_ms = parts.clock.wall_ms()
+        parts.traffic.pulled(has_messages=result.count > 0, now_ms=now_ms)
         if result.count:
             self._counts.messages_out += result.count
             self._counts.bytes_out += result.size
-            parts.traffic.read(topic, group, result.count, result.size, parts.clock.wall_ms())
+            parts.traffic.read(topic, group, result.count, result.size, now_ms)
+        return PullRead(result, has_mark, reset_to is not None)
+
+    def response(self, command: Command, header: PullHeader, allowed_pull: AllowedPull, read: PullRead) -> Command:
+        """Returns the response with what was read."""
+        parts, result = self._parts, read.result
+        mark = result.mark
+        if mark is None and read.marked:
+            mark = parts.store.mark_before(header.topic, header.queue_id, result.next_offset)
+        code, response_header = outcome(result, header, allowed_pull, parts.settings, parts.standing, mark)
         fields = response_header.to_fields()
-        if reset_to is not None and code is ResponseCode.PULL_OFFSET_MOVED:
+        if read.is_reset and code is ResponseCode.PULL_OFFSET_MOVED:
             fields |= OffsetMovedResponse(reset=True).to_fields()
-        return command.response(code, result.status.name, fields, parts=result.buffers)
+        return command.response(code, result.status._name_, fields, parts=result.buffers)
 
     def _reset_to(self, link: Link, header: PullHeader) -> int | None:
         """Returns where an operator set the group, if the pull is one of its consumers'; tools and slaves pull in its

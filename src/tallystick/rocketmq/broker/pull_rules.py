@@ -36,6 +36,8 @@ MAX_TAG_CHARS = 65_536
 
 _READ, _SUBSCRIPTION = int(Perm.READ), int(PullFlag.SUBSCRIPTION)  # plain numbers: per pull
 
+_LITE, _FOUND, _SUCCESS = int(RequestCode.LITE_PULL_MESSAGE), GetStatus.FOUND, ResponseCode.SUCCESS  # likewise
+
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -69,13 +71,14 @@ def check(
     clients: ClientsCore[Any],
 ) -> AllowedPull | Refusal:
     """Check a pull in the original's order. Returns why it is refused, or that it may go on."""
-    here = settings.client_host
     if standing.is_slave and not settings.slave_read:
         return REJECTED
     if not settings.perm & _READ:
-        return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] pulling message is forbidden")
-    if code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull:
-        return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] for lite pull consumer is forbidden")
+        return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{settings.client_host}] pulling message is forbidden")
+    if code == _LITE and not settings.lite_pull:
+        return Refusal(
+            ResponseCode.NO_PERMISSION, f"the broker[{settings.client_host}] for lite pull consumer is forbidden"
+        )
     group = groups.get(header.consumer_group, peer)
     if group is None:
         remark = f"subscription group [{header.consumer_group}] does not exist, {FAQ}"
@@ -167,6 +170,20 @@ def _tags_only(kind: str) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
 
+def finds_nothing(result: GetResult, header: PullHeader) -> bool:
+    """Whether a pull that may wait is to wait for a message."""
+    return result.status is not _FOUND and _code_of(result, header) is ResponseCode.PULL_NOT_FOUND
+
+
+def _code_of(result: GetResult, header: PullHeader) -> ResponseCode:
+    if result.status is _FOUND:
+        return _SUCCESS
+    code = _CODES.get(result.status)
+    if code is None:  # a queue without messages
+        return ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+    return code
+
+
 def outcome(
     result: GetResult,
     header: PullHeader,
@@ -176,13 +193,16 @@ def outcome(
     mark: str | None = None,
 ) -> tuple[ResponseCode, PullResponse]:
     """Returns code and header of the response; its remark is the status."""
-    code = _CODES.get(result.status)
-    if code is None:  # a queue without messages
-        code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+    code = _code_of(result, header)
     suggested = MASTER_ID
     if settings.slave_read:
         suggested = pull.group.slow_broker_id if result.far_behind else pull.group.broker_id
-    if code is ResponseCode.PULL_OFFSET_MOVED and standing.is_slave and not settings.store.offset_check_in_slave:
+    if (
+        code is not _SUCCESS
+        and code is ResponseCode.PULL_OFFSET_MOVED
+        and standing.is_slave
+        and not settings.store.offset_check_in_slave
+    ):
         # A slave may lag: it sends the reader back to the master and leaves its offset alone.
         code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.group.broker_id
     return code, PullResponse(

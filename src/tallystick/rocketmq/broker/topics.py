@@ -23,7 +23,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _CHARACTERS = "^[%|a-zA-Z0-9_-]+$"
 _NAME = re.compile(_CHARACTERS[1:-1], re.ASCII)
 _READ_WRITE = int(Perm.READ | Perm.WRITE)
-_TEMPLATE = _READ_WRITE | int(Perm.INHERIT)
+_INHERIT = int(Perm.INHERIT)  # plain numbers: a topic's is looked at for each request
+_TEMPLATE = _READ_WRITE | _INHERIT
 
 # What clients may not send to (``TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET``).
 NOT_FOR_CLIENTS = frozenset(
@@ -163,10 +164,10 @@ class Topics(ConfigTable[TopicConfig]):
         ``name`` is one that ``refusal_of_topic`` does not refuse, and no retry topic.
         """
         model = self._table.get(template)
-        if model is None or not model.perm & Perm.INHERIT:
+        if model is None or not model.perm & _INHERIT:
             return None
         count = max(0, min(queues, model.write_queues))
-        topic = TopicConfig(name, count, count, model.perm & ~Perm.INHERIT, model.filter_type, model.sys_flag)
+        topic = TopicConfig(name, count, count, model.perm & ~_INHERIT, model.filter_type, model.sys_flag)
         if self.places(topic) > self.room(peer):
             return None
         self.put(topic, peer=peer)

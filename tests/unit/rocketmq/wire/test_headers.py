@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from support.frames import decode
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import headers
-from tallystick.rocketmq.wire.headers import Header, PullHeader, SendHeader, SendResponse, TopicHeader, read_send
+from tallystick.rocketmq.wire.headers import (
+    Header,
+    PullHeader,
+    PullResponse,
+    SendHeader,
+    SendResponse,
+    TopicHeader,
+    read_send,
+)
 from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.rocketmq.wire.values import Int32, Int64, RequestCode, Serialization
 
@@ -85,6 +93,16 @@ def test_the_answer_to_a_send_is_written_as_the_general_way_would() -> None:
     for response in (
         SendResponse(queue_id=1, transaction_id="u", msg_id="m", queue_offset=7),
         SendResponse(queue_id=1, msg_id="m", queue_offset=7, trace_on="false", region="north"),
+        PullResponse(suggest_which_broker_id=0, next_begin_offset=1 << 40, max_offset=9, min_offset=-1),
+        PullResponse(
+            suggest_which_broker_id=1,
+            group_sys_flag=2,
+            next_begin_offset=3,
+            max_offset=4,
+            min_offset=5,
+            topic_sys_flag=6,
+            mark="2.0123abcd",
+        ),
     ):
         assert list(response.to_fields().items()) == list(Header.to_fields(response).items())
 
