@@ -247,8 +247,8 @@ class BookKeeper(BlockingClient[client.BookKeeper]):
 
     def forget_sink(self, name: str, application: str) -> SinkRecord:
         """Forget an application that writes the stream no more, and delete what its attempts left; its rows stay. A run
-        that goes on ends with its next commit (StreamFenced). Returns how far it was. Raises NotFound, NoSuchStream,
-        UsageError, Unavailable, MetadataError."""
+        that goes on ends with its next commit (StreamFenced). Returns how far it was. Raises NotFound, StreamOwned if
+        an owner or a broker has the stream by now, NoSuchStream, UsageError, Unavailable, MetadataError."""
         loop, bk = self._client()
         return loop.run(bk.forget_sink(name, application))
 

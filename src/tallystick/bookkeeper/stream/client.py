@@ -249,8 +249,8 @@ class BookKeeper(LedgerClient):
 
     async def forget_sink(self, name: str, application: str) -> SinkRecord:
         """Forget an application that writes the stream no more, and delete what its attempts left; its rows stay. A run
-        that goes on ends with its next commit (StreamFenced). Returns how far it was. Raises NotFound, NoSuchStream,
-        UsageError, Unavailable, MetadataError."""
+        that goes on ends with its next commit (StreamFenced). Returns how far it was. Raises NotFound, StreamOwned if
+        an owner or a broker has the stream by now, NoSuchStream, UsageError, Unavailable, MetadataError."""
         self._require_open()
         return await forget(self._stream_context, stream_name(name), application_name(application))
 

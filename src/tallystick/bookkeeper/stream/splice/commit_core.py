@@ -39,12 +39,18 @@ class Batch:
 
 def require_sink(info: StreamInfo, stream: str) -> None:
     """Raises StreamOwned if an owner of ours, or a Pulsar broker, writes the stream; StreamTerminated."""
+    require_no_owner(info, stream)
+    if info.terminated is not None:
+        raise StreamTerminated(stream=stream)
+
+
+def require_no_owner(info: StreamInfo, stream: str) -> None:
+    """Raises StreamOwned if an owner of ours, or a Pulsar broker, writes the stream: who changes the list under it ends
+    it."""
     if not is_sink(info):
         raise StreamOwned(
             "an owner writes this stream: no sink commits to it before it was switched (switch=True)", stream=stream
         )
-    if info.terminated is not None:
-        raise StreamTerminated(stream=stream)
     if info.ledgers and not info.ledgers[-1].is_closed:
         raise StreamOwned(
             "its newest ledger is open, and sinks have none: a Pulsar broker writes it. Unload the topic there",

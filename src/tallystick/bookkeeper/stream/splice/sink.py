@@ -17,7 +17,14 @@ from tallystick.bookkeeper.stream.context import StreamContext
 from tallystick.bookkeeper.stream.owned_list import OwnedList
 from tallystick.bookkeeper.stream.splice.attempt import SinkAttempt, SinkTicket, looked_at, make_attempt_ledger
 from tallystick.bookkeeper.stream.splice.attempt_note import AttemptNote
-from tallystick.bookkeeper.stream.splice.commit_core import Batch, WrittenLedger, is_stored, spliced, to_copy
+from tallystick.bookkeeper.stream.splice.commit_core import (
+    Batch,
+    WrittenLedger,
+    is_stored,
+    require_no_owner,
+    spliced,
+    to_copy,
+)
 from tallystick.bookkeeper.stream.splice.list_size import require_short
 from tallystick.bookkeeper.stream.splice.sweep import sweep
 from tallystick.bookkeeper.stream.trim import trim_stream
@@ -113,7 +120,9 @@ class StreamSink:
         settings = self.ticket.settings
         if not settings.has_retention:
             return []
-        stored_list = OwnedList(self._context.catalog, self.stream, await self._read())
+        stored = await self._read()
+        require_no_owner(stored.value, self.stream)
+        stored_list = OwnedList(self._context.catalog, self.stream, stored)
         try:
             return await trim_stream(
                 self._context, self.stream, stored_list, settings, keep=_keeps_nothing, give_way=_gives_way_to_nobody
