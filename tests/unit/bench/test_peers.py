@@ -15,6 +15,8 @@ from peers import KAFKA, LEDGERS, NATS, REDIS, SIDES, SIZES, PeersBench, Plan, S
 from report import OURS, Round
 from turns import Failure
 
+from tallystick.admin.dev_nodes import broker_ids
+
 PLAN = Plan(limit=60, rounds=1, seconds=0.01, warm=0.0)
 
 
@@ -30,6 +32,7 @@ def test_every_load_has_ours_to_be_compared_with_and_says_what_an_answer_means()
     ("system", "module", "program", "how"),
     [
         (KAFKA, None, "java", "confluent_kafka is not installed: pip install confluent-kafka"),
+        (NATS, None, None, f"nats is not installed: pip install nats-py; {peer_servers.GET_NATS}"),
         (KAFKA, "there", None, f"no java, javac, mvn on the PATH: {peer_servers.GET_KAFKA}"),
         (NATS, "there", None, peer_servers.GET_NATS),
         (REDIS, "there", None, peer_servers.GET_REDIS),
@@ -51,6 +54,13 @@ def test_a_further_client_that_is_missing_is_said_too_unless_its_system_is(monke
     assert peers.absent() == {"Kafka, flushed, aiokafka": "aiokafka is not installed: pip install aiokafka"}
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert list(peers.absent()) == [KAFKA, NATS, REDIS]
+
+
+def test_a_send_of_ours_is_answered_when_master_and_slave_have_it() -> None:
+    """What is said of it is what the cluster of the bench is set to."""
+    assert broker_ids(peers.BROKERS) == ["nameserver", "broker-a", "broker-a-s1"], "such a master is a synchronous one"
+    promises = {side.promise for side in SIDES if side.system == peers.TOPICS}
+    assert promises == {"the master and its slave have it in their page cache"}
 
 
 def test_a_window_is_kept_full_and_waited_for() -> None:
@@ -125,4 +135,6 @@ def test_the_report_says_what_is_missing_and_what_failed() -> None:
     assert "2 rounds skipped" in text and f"Not measured: {NATS}: it is not there." in text
     assert f"**{KAFKA} failed**: start: RuntimeError: no" in text
     assert f"| {LEDGERS} | 120 | 390 |" in text
+    assert "| read in order | Redis, redis-py | nothing: there are no checksums |" in text
+    assert "aiokafka" not in text, "it is not told what an answer means that nobody got"
     assert "| read | Redis, redis-py | 1,000 (1.0) | - | 3.00 + 1.00 = 4.00 | 2.00 |" in text
