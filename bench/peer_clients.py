@@ -15,10 +15,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import tallystick
-from tallystick import Message
+from tallystick import BrokerClientSettings, Message
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 
 WINDOW, BATCH = 1000, 250
+GATHER_BYTES = 128 * 1024
 FILL = 50_000  # messages that are read
 ANSWER_MS = 30_000
 REPLICAS = 3
@@ -96,6 +97,14 @@ async def ledger_arrow(address: str, name: str, size: int) -> AsyncIterator[Work
 @asynccontextmanager
 async def topic_pipelined(address: str, name: str, size: int) -> AsyncIterator[Work]:
     async with tallystick.topics(address) as mq:
+        producer = mq.producer("bench")
+        await producer.send(name, b"makes the topic")
+        yield lambda until: pipelined(until, lambda: producer.send_nowait(name, bytes(size)))
+
+
+@asynccontextmanager
+async def topic_gathered(address: str, name: str, size: int) -> AsyncIterator[Work]:
+    async with tallystick.topics(address, settings=BrokerClientSettings(gather_bytes=GATHER_BYTES)) as mq:
         producer = mq.producer("bench")
         await producer.send(name, b"makes the topic")
         yield lambda until: pipelined(until, lambda: producer.send_nowait(name, bytes(size)))

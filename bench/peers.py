@@ -79,6 +79,7 @@ SIDES = (
     Side(SYNCED, "NATS, R3, nats-py", NATS, clients.nats_pipelined, MAJORITY_SYNCED),
     Side(SYNCED, "Redis, batches of 250", REDIS, clients.redis_batches, REPLICA_SYNCED),
     Side(ANSWERED, OURS, TOPICS, clients.topic_pipelined, PAIR_HAS),
+    Side(ANSWERED, f"{OURS}, gathered", TOPICS, clients.topic_gathered, PAIR_HAS),
     Side(ANSWERED, f"{OURS}, batches of 100", TOPICS, clients.topic_batches, PAIR_HAS),
     Side(ANSWERED, "Kafka, default, confluent-kafka", KAFKA, clients.kafka_default, IN_SYNC_HAVE),
     Side(READ, OURS, LEDGERS, clients.ledger_read, CHECKED),

@@ -280,4 +280,25 @@ EDGE_MUTANTS = (
         "if header.body_crc32 and body and body_crc(body)",
         "tests/unit/rocketmq/nameserver/test_registrations.py",
     ),
+    _planted(
+        "a gathered message is told the place of the first of its batch",
+        "rocketmq/client/gathering.py",
+        "enumerate(zip(members, offset_ids, strict=True), whole.queue_offset)",
+        "((whole.queue_offset, each) for each in zip(members, offset_ids, strict=True))",
+        "tests/unit/rocketmq/client/test_gathering.py",
+    ),
+    _planted(
+        "a message that was given up within its turn is sent with the others",
+        "rocketmq/client/gathering.py",
+        "[member for member in batch.members if not member.future.done()]",
+        "batch.members",
+        "tests/unit/rocketmq/client/test_gathering.py",
+    ),
+    _planted(
+        "who drains does not wait for what was gathered in this turn",
+        "rocketmq/client/producer.py",
+        "            self._gathering.send()\n",
+        "            pass\n",
+        "tests/unit/rocketmq/client/test_gathering.py",
+    ),
 )

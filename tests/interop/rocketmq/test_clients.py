@@ -30,8 +30,12 @@ from tallystick.pipeline.topic.sink_options import TopicSinkOptions
 from tallystick.pipeline.topic.sink_part import OncePart, RepeatablePart
 from tallystick.pipeline.topic.sink_rows import SinkRow, encode_row
 from tallystick.pipeline.worker import worker
+from tallystick.rocketmq.client.client import topics
+from tallystick.rocketmq.client.sending import SendStatus
+from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.sinking import SinkPlace
 from tallystick.rocketmq.wire.record import Message
+from tallystick.rocketmq.wire.values import MessageQueue
 
 WAYS = ("sync", "async", "batch", "oneway")
 PER_WAY = 60
@@ -106,6 +110,28 @@ async def test_what_each_kind_sends_in_every_way_all_kinds_of_consumers_read(
     for kind in KINDS:
         assert unordered(await place.client(kind).ask("pull", ns=place.house.ns, topic=topic, **{"from": 0})) == wanted
     assert unordered(await place.poll("java", topic, f"{topic}-java", ALL)) == wanted
+
+
+async def test_messages_that_are_gathered_into_a_batch_have_places_of_their_own(place: Place, topic: str) -> None:
+    await place.house.make_topic(topic)
+    async with topics(place.house.ns, settings=BrokerClientSettings(gather_bytes=16 * 1024)) as mq:
+        producer = mq.producer("gathering")
+        messages = (message(topic, 7, number, SIZE) for number in range(ALL))
+        results = await asyncio.gather(
+            *(
+                producer.send(topic, one.body, tags=one.tags, keys=one.keys, properties=one.properties)
+                for one in messages
+            )
+        )
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
+    assert len({result.offset_id for result in results}) == len({result.message_id for result in results}) == ALL
+    by_queue: dict[MessageQueue, list[int]] = {}
+    for result in results:
+        by_queue.setdefault(result.queue, []).append(result.queue_offset)
+    assert all(sorted(offsets) == list(range(len(offsets))) for offsets in by_queue.values()) and len(by_queue) > 1
+    for kind in KINDS:
+        found = await place.client(kind).ask("pull", ns=place.house.ns, topic=topic, **{"from": 0})
+        assert unordered(found) == unordered(expected(7, 0, ALL - 1, SIZE))
 
 
 @pytest.mark.parametrize("sender", KINDS)

@@ -15,6 +15,7 @@ from tallystick.errors import UsageError
 from tallystick.rocketmq.client.arguments import check_message, check_queue
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.sending import SendingCore, SendResult
+from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC
 from tallystick.rocketmq.wire.record import Message, encode_batch, encode_plain_batch
 from tallystick.rocketmq.wire.remoting import Command, request
@@ -49,16 +50,36 @@ class Envelope(msgspec.Struct, eq=False):
         return request(_BATCH if self.batch else _SINGLE, fields, self.body, one_way=one_way)
 
 
+class Member(msgspec.Struct, eq=False):
+    """A checked message that becomes one of a batch, with the future of its result."""
+
+    message: Message
+    message_id: str
+    content: Content
+    future: asyncio.Future[SendResult]
+
+
 def message_envelope(context: BrokerContext, group: str, message: Message, queue: MessageQueue | None) -> Envelope:
     """Returns the envelope of a message. Raises UsageError for a message that no broker takes."""
+    body, sys_flag, now_ms = checked_body(context, message), 0, context.clock.wall_ms()
+    if is_compressed(context.settings, body):
+        body, sys_flag = zlib.compress(body), _COMPRESSED
+    return _envelope(context, group, message, context.ids.next(now_ms), False, sys_flag, now_ms, body, queue)
+
+
+def checked_body(context: BrokerContext, message: Message) -> bytes:
+    """Returns the body of a message. Raises UsageError for a message that no broker takes."""
     if _has_more(message):
         check_message(message)
-    settings, body, sys_flag = context.settings, payload_bytes(message.body, "a message's body"), 0
+    settings, body = context.settings, payload_bytes(message.body, "a message's body")
     if not 0 < len(body) <= settings.max_message_bytes:
         raise UsageError(f"a message's body has 1 to {settings.max_message_bytes} bytes", bytes=len(body))
-    if 0 < settings.compress_above_bytes <= len(body):
-        body, sys_flag = zlib.compress(body), _COMPRESSED
-    return _envelope(context, group, message, False, sys_flag, context.clock.wall_ms(), body, queue)
+    return body
+
+
+def is_compressed(settings: BrokerClientSettings, body: bytes) -> bool:
+    """Whether a body is sent compressed."""
+    return 0 < settings.compress_above_bytes <= len(body)
 
 
 def batch_envelope(
@@ -77,12 +98,23 @@ def batch_envelope(
     else:
         messages = [each if isinstance(each, Message) else Message(topic, each) for each in members]
         wait_stored = any([message.wait_stored for message in messages])
-        batch_body = encode_batch([_content(message, context.ids.next(now_ms)) for message in messages])
+        batch_body = encode_batch([_checked_content(message, context.ids.next(now_ms)) for message in messages])
     if len(batch_body) > context.settings.max_message_bytes:
         raise UsageError("a batch has at most max_message_bytes", bytes=len(batch_body))
     # Its own properties hold for the request alone: whether to wait for disk and slaves.
     whole = Message(topic, b"", wait_stored=wait_stored)
-    return _envelope(context, group, whole, True, 0, now_ms, batch_body, queue)
+    return _envelope(context, group, whole, context.ids.next(now_ms), True, 0, now_ms, batch_body, queue)
+
+
+def gathered_envelope(context: BrokerContext, group: str, members: Sequence[Member]) -> Envelope:
+    """Returns the envelope of messages that were checked: of one topic, and together no longer than brokers take."""
+    now_ms, first = context.clock.wall_ms(), members[0]
+    if len(members) == 1:
+        body = bytes(first.content[1])  # which it is, and so not copied
+        return _envelope(context, group, first.message, first.message_id, False, 0, now_ms, body, None)
+    batch_body = encode_batch([member.content for member in members])
+    whole = Message(first.message.topic, b"", wait_stored=first.message.wait_stored)
+    return _envelope(context, group, whole, context.ids.next(now_ms), True, 0, now_ms, batch_body, None)
 
 
 def _plain_bodies(members: Sequence[Message | Buffer], topic: str) -> Sequence[bytes] | None:
@@ -104,11 +136,16 @@ def _has_more(message: Message) -> bool:
     return bool(message.tags or message.keys or message.properties or message.flag or message.wait_stored is not True)
 
 
-def _content(message: Message, message_id: str) -> Content:
+def _checked_content(message: Message, message_id: str) -> Content:
     check_message(message)
     body = payload_bytes(message.body, "a message's body")
     if not body:
         raise UsageError("a body has at least 1 byte", topic=message.topic)
+    return content_of(message, body, message_id)
+
+
+def content_of(message: Message, body: bytes, message_id: str) -> Content:
+    """Returns a member of a batch. Raises UsageError for properties that no broker takes."""
     return message.flag, body, message.encode_with_id(message_id).encode()
 
 
@@ -116,6 +153,7 @@ def _envelope(
     context: BrokerContext,
     group: str,
     message: Message,
+    message_id: str,
     batch: bool,
     sys_flag: int,
     now_ms: int,
@@ -125,7 +163,6 @@ def _envelope(
     settings = context.settings
     if queue is not None:
         check_queue(queue, message.topic)
-    message_id = context.ids.next(now_ms)
     properties = message.encode_with_id(message_id)
     return Envelope(
         asyncio.get_running_loop().create_future(),

@@ -17,6 +17,7 @@ from tallystick.errors import BrokerUnavailable, NoSuchTopic, TallyError, UsageE
 from tallystick.rocketmq.client.arguments import check_topic
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.envelope import Envelope, batch_envelope, message_envelope
+from tallystick.rocketmq.client.gathering import Gathering
 from tallystick.rocketmq.client.sending import SendResult
 from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC, QueueChoice, Topic
 from tallystick.rocketmq.wire.record import Message
@@ -42,6 +43,7 @@ class Producer:
         self._envelopes_without_route: dict[str, list[Envelope]] = {}  # by topic: they wait for its route
         self._failure: Exception | None = None
         self._closed = False
+        self._gathering = Gathering(context, group, self._start) if self._settings.gather_bytes else None
 
     def __repr__(self) -> str:
         return f"<Producer {self.group} {'closed' if self._closed else 'open'}>"
@@ -64,9 +66,13 @@ class Producer:
         waiting for disk and slaves. ``queue``: this one and no other, without retries elsewhere. Raises UsageError,
         NoSuchTopic, BrokerError, Unavailable; what is ``ambiguous`` may have been stored.
         """
-        envelope = self._envelope(Message(topic, body, tags, _keys(keys), properties or {}, flag, wait_stored), queue)
+        message = Message(topic, body, tags, _keys(keys), properties or {}, flag, wait_stored)
+        if self._gathering is None or queue is not None:
+            envelope = self._envelope(message, queue)
+            await self._wait_for_room()
+            return await self._start(envelope)
         await self._wait_for_room()
-        return await self._start(envelope)
+        return await self._gather(message)
 
     def send_nowait(
         self,
@@ -85,7 +91,7 @@ class Producer:
         Takes messages beyond the bound on bytes in flight too: await ``drain`` or futures before memory runs short.
         """
         message = Message(topic, body, tags, _keys(keys), properties or {}, flag, wait_stored)
-        return self._start(self._envelope(message, queue))
+        return self._start(self._envelope(message, queue)) if queue is not None else self._gather(message)
 
     async def send_batch(
         self, topic: str, messages: Iterable[Message | Buffer], *, queue: MessageQueue | None = None
@@ -117,6 +123,8 @@ class Producer:
     async def drain(self) -> None:
         """Wait until everything sent so far has its response, good or bad."""
         check_loop(self._context.loop)
+        if self._gathering is not None:
+            self._gathering.send()
         if futures := [each.future for each in self._sendings]:
             await asyncio.wait(futures)  # which leaves them alone when it is cancelled
 
@@ -129,6 +137,14 @@ class Producer:
         check_loop(self._context.loop)
         self._closed = True
         await self.drain()
+
+    def _gather(self, message: Message) -> asyncio.Future[SendResult]:
+        """Send a message to any queue, with others of this turn of the loop if the settings say so."""
+        if self._gathering is not None:
+            self._check(message.topic)
+            if (future := self._gathering.take(message)) is not None:
+                return future
+        return self._start(self._envelope(message, None))
 
     def _envelope(self, message: Message, queue: MessageQueue | None) -> Envelope:
         self._check(message.topic)
@@ -256,8 +272,12 @@ class Producer:
 
     # Room
 
+    def _has_room(self) -> bool:
+        gathered_bytes = self._gathering.bytes if self._gathering is not None else 0
+        return self._inflight_bytes + gathered_bytes < self._settings.max_inflight_bytes
+
     async def _wait_for_room(self) -> None:
-        if self._inflight_bytes < self._settings.max_inflight_bytes and not self._room:
+        if self._has_room() and not self._room:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._room.append(turn)
@@ -268,7 +288,7 @@ class Producer:
 
     def _wake(self) -> None:
         """One at a time: it adds its bytes before the next is let in."""
-        while self._room and self._inflight_bytes < self._settings.max_inflight_bytes:
+        while self._room and self._has_room():
             turn = self._room.popleft()
             if not turn.done():
                 turn.set_result(None)

@@ -8,7 +8,7 @@ from tallystick.errors import UsageError
 from tallystick.rocketmq.remoting.security import BrokerSecurity
 from tallystick.runtime.arguments import check_settings, items, number, optional
 
-_MAY_BE_ZERO = ("send_retries", "compress_above_bytes", "topic_wait_s")
+_MAY_BE_ZERO = ("send_retries", "compress_above_bytes", "gather_bytes", "topic_wait_s")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class BrokerClientSettings:
     max_message_bytes: int = 4 * 1024 * 1024  # of one body, or of a batch (maxMessageSize)
     max_inflight_bytes: int = 32 * 1024 * 1024  # unanswered bodies of one producer; beyond it send() waits
     compress_above_bytes: int = 0  # bodies as long as this are compressed by zlib; 0: none (compressMsgBodyOverHowmuch)
+    gather_bytes: int = 0  # of the sends of one turn of the loop that go as one batch; 0: each alone (batchMaxBytes)
     new_topic_queues: int = 4  # of a topic that the first send creates (defaultTopicQueueNums)
     pull_count: int = 32  # messages of one pull (pullBatchSize)
     pull_bytes: int = 256 * 1024  # of one pull (pullThreshold… maxMsgBytes)
@@ -47,5 +48,7 @@ class BrokerClientSettings:
         optional(self.security, BrokerSecurity, "security")
         if not [number(delay_s, "a delay in nack_delays_s") for delay_s in items(self.nack_delays_s, "nack_delays_s")]:
             raise UsageError("nack_delays_s has one delay at least")
+        if self.gather_bytes > self.max_message_bytes:
+            raise UsageError("gather_bytes is not above max_message_bytes", value=self.gather_bytes)
         if self.pull_timeout_s <= self.pull_hold_s:
             raise UsageError("pull_timeout_s must be above pull_hold_s", value=self.pull_timeout_s)

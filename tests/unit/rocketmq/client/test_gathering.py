@@ -1,0 +1,180 @@
+"""Sends of one turn of the loop that go as one batch: what is asked of the broker, and what each call is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from support.fake_brokers import FakeCluster
+from support.waiting import until
+from tallystick.errors import BrokerError, UsageError
+from tallystick.rocketmq.client.client import RocketMQ, topics
+from tallystick.rocketmq.client.sending import SendStatus
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.wire.headers import read_send
+from tallystick.rocketmq.wire.record import decode_properties
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
+
+SINGLE, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
+MOST_BYTES = 4000
+
+
+@pytest.fixture
+async def gathering(cluster: FakeCluster) -> AsyncGenerator[RocketMQ, None]:
+    settings = BrokerClientSettings(gather_bytes=MOST_BYTES, compress_above_bytes=3000)
+    async with topics(cluster.address, settings=settings) as mq:
+        yield mq
+
+
+async def test_sends_of_one_turn_are_one_request_and_each_has_its_own_result(
+    cluster: FakeCluster, gathering: RocketMQ
+) -> None:
+    fake, producer = await cluster.add(queues=1), gathering.producer("g")
+    bodies = [b"%d" % number for number in range(10)]
+    results = await asyncio.gather(*(producer.send("T", body, tags="A", keys="k") for body in bodies))
+    assert (fake.count(SINGLE), fake.count(BATCH)) == (0, 1)
+    stored = fake.queues["T", 0]
+    assert [content[1] for content in stored] == bodies
+    properties = [decode_properties(content[2]) for content in stored]
+    assert [each["UNIQ_KEY"] for each in properties] == [result.message_id for result in results]
+    assert {(each["TAGS"], each["KEYS"], each["WAIT"]) for each in properties} == {("A", "k", "true")}
+    assert [result.queue_offset for result in results] == list(range(10))
+    assert {(result.status, result.queue) for result in results} == {(SendStatus.SEND_OK, MessageQueue("T", "b", 0))}
+
+
+async def test_one_alone_goes_as_it_would_without_others(cluster: FakeCluster, gathering: RocketMQ) -> None:
+    fake = await cluster.add()
+    result = await gathering.producer("g").send("T", b"x", tags="A")
+    header = read_send(fake.asked[-1])
+    assert (fake.count(SINGLE), fake.count(BATCH), header.batch) == (1, 0, False)
+    assert decode_properties(header.properties or "") == {"TAGS": "A", "WAIT": "true", "UNIQ_KEY": result.message_id}
+
+
+async def test_each_has_the_place_that_the_broker_told(
+    cluster: FakeCluster, gathering: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, producer = await cluster.add(queues=1), gathering.producer("g")
+    for told, places in (("X,Y,Z", ["X", "Y", "Z"]), ("X", ["X", "X", "X"])):
+
+        def answers(link: Any, command: Any, told: str = told) -> None:
+            response = fake._send(link, command)
+            response.fields["msgId"] = told
+            link.send(response)
+
+        fake.react[BATCH] = answers
+        results = await asyncio.gather(*(producer.send("T", b"x") for _ in range(3)))
+        assert [result.offset_id for result in results] == places
+
+
+async def test_topics_and_what_is_waited_for_are_batches_of_their_own(
+    cluster: FakeCluster, gathering: RocketMQ
+) -> None:
+    fake, producer = await cluster.add(topics=("T", "U")), gathering.producer("g")
+    await asyncio.gather(
+        *(producer.send("T", b"1") for _ in range(2)),
+        *(producer.send("U", b"2") for _ in range(2)),
+        *(producer.send("T", b"3", wait_stored=False) for _ in range(2)),
+    )
+    batches = [read_send(command) for command in fake.asked if command.code == BATCH]
+    waits = [decode_properties(each.properties or "")["WAIT"] for each in batches]
+    assert sorted(zip([each.topic for each in batches], waits, strict=True)) == [
+        ("T", "false"), ("T", "true"), ("U", "true"),
+    ]  # fmt: skip
+
+
+async def test_a_batch_is_no_longer_than_the_setting(cluster: FakeCluster, gathering: RocketMQ) -> None:
+    fake, producer = await cluster.add(queues=1), gathering.producer("g")
+    await asyncio.gather(*(producer.send("T", bytes([number]) * 1000) for number in range(10)))
+    batches = [len(command.body) for command in fake.asked if command.code == BATCH]
+    assert len(batches) >= 3 and max(batches) <= MOST_BYTES
+    assert [content[1][0] for content in fake.queues["T", 0]] == list(range(10))
+
+
+async def test_what_is_long_or_compressed_or_has_a_queue_goes_alone(cluster: FakeCluster, gathering: RocketMQ) -> None:
+    fake, producer = await cluster.add(), gathering.producer("g")
+    queue = MessageQueue("T", "b", 1)
+    await asyncio.gather(
+        producer.send("T", bytes(MOST_BYTES)),
+        producer.send("T", bytes(3000)),
+        producer.send("T", b"x", queue=queue),
+        producer.send_nowait("T", b"y", queue=queue),
+    )
+    assert (fake.count(SINGLE), fake.count(BATCH)) == (4, 0)
+
+
+async def test_a_refusal_is_told_to_each(cluster: FakeCluster, gathering: RocketMQ) -> None:
+    fake, producer = await cluster.add(), gathering.producer("g")
+    fake.react[BATCH] = lambda link, command: command.response(ResponseCode.MESSAGE_ILLEGAL, "illegal")
+    results = await asyncio.gather(*(producer.send("T", b"x") for _ in range(3)), return_exceptions=True)
+    assert [type(result) for result in results] == [BrokerError] * 3
+
+
+async def test_who_gives_up_before_the_turn_ends_sends_nothing(cluster: FakeCluster, gathering: RocketMQ) -> None:
+    fake, producer = await cluster.add(queues=1), gathering.producer("g")
+    await producer.send("T", b"first")
+    futures = [producer.send_nowait("T", b"%d" % number) for number in range(4)]
+    futures[1].cancel()
+    assert [result.queue_offset for result in await asyncio.gather(futures[0], *futures[2:])] == [1, 2, 3]
+    assert [content[1] for content in fake.queues["T", 0]] == [b"first", b"0", b"2", b"3"]
+    alone = [producer.send_nowait("T", b"never") for _ in range(2)]
+    for future in alone:
+        future.cancel()
+    await producer.drain()
+    assert len(fake.queues["T", 0]) == 4
+
+
+async def test_who_gives_up_behind_the_turn_leaves_the_others(cluster: FakeCluster, gathering: RocketMQ) -> None:
+    fake, producer, held = await cluster.add(queues=1), gathering.producer("g"), list[Any]()
+    fake.react[BATCH] = lambda link, command: held.append((link, command))
+    futures = [producer.send_nowait("T", b"x") for _ in range(3)]
+    await until(lambda: len(held) == 1)
+    futures[0].cancel()
+    link, command = held[0]
+    link.send(fake._send(link, command))
+    assert [result.queue_offset for result in await asyncio.gather(*futures[1:])] == [1, 2]
+
+
+async def test_drain_and_close_wait_for_what_was_just_gathered(cluster: FakeCluster, gathering: RocketMQ) -> None:
+    await cluster.add()
+    for wait in ("drain", "close"):
+        producer = gathering.producer("g")
+        futures = [producer.send_nowait("T", b"x") for _ in range(3)]
+        await getattr(producer, wait)()
+        assert all(future.done() for future in futures)
+    with pytest.raises(UsageError, match="this producer is closed"):
+        producer.send_nowait("T", b"x")
+
+
+async def test_what_no_broker_would_take_is_refused_at_once(cluster: FakeCluster, gathering: RocketMQ) -> None:
+    await cluster.add()
+    producer = gathering.producer("g")
+    refused: list[dict[str, Any]] = [
+        {"body": b""}, {"body": b"x", "tags": "a||b"}, {"body": b"x", "properties": {"p": "\x01"}}
+    ]  # fmt: skip
+    for arguments in refused:
+        with pytest.raises(UsageError):
+            producer.send_nowait("T", **arguments)
+    await producer.drain()
+
+
+async def test_gathered_bytes_count_as_in_flight(cluster: FakeCluster) -> None:
+    fake, held = await cluster.add(queues=1), list[Any]()
+    fake.react[BATCH] = lambda link, command: held.append((link, command))
+    settings = BrokerClientSettings(gather_bytes=MOST_BYTES, max_inflight_bytes=2500, send_timeout_s=20.0)
+    async with topics(cluster.address, settings=settings) as mq:
+        producer = mq.producer("g")
+        sends = [asyncio.create_task(producer.send("T", bytes(1000))) for _ in range(6)]
+        await until(lambda: len(held) == 1)
+        assert len(held[0][1].body) < 4000, "three of them"
+        del fake.react[BATCH]
+        link, command = held[0]
+        link.send(fake._send(link, command))
+        assert len(await asyncio.gather(*sends)) == 6
+
+
+def test_a_batch_is_no_longer_than_a_message() -> None:
+    with pytest.raises(UsageError, match="gather_bytes is not above max_message_bytes"):
+        BrokerClientSettings(gather_bytes=2000, max_message_bytes=1000)
