@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
@@ -15,8 +15,7 @@ from tallystick.errors import NoSuchEntry, UsageError
 from tallystick.runtime.arguments import whole
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry. ``length``: the ledger's payload bytes up to its end; ``lac``: the writer's when it was sent."""
 
     id: EntryId

@@ -108,7 +108,7 @@ class ReadChannel:
     def received(self, entries: list[EntryId], data: Sequence[Buffer]) -> None:
         """For the link: good responses."""
         counts, now, payload_bytes = self._counts, self._clock.now(), 0
-        by_turn: dict[float, int] = {}  # how many of those that were asked for together
+        turn_at, turn_count = 0.0, 0  # those that were asked for together count together
         opened = open_singles(entries, data, self._ledger, self._digest.compute_all, self._digest.size)
         for at, (entry, fields) in enumerate(zip(entries, opened, strict=True)):
             read = self._reads.pop(entry, None)
@@ -117,10 +117,12 @@ class ReadChannel:
             elif not read.done():
                 read.set_result(fields)
                 payload_bytes += len(fields[0])
-                by_turn[read.asked_at] = by_turn.get(read.asked_at, 0) + 1
-        for asked_at, count in by_turn.items():
-            counts.read_latencies.took(now - asked_at, count)
-            counts.reads += count
+                if read.asked_at != turn_at:
+                    counts.read_latencies.took(now - turn_at, turn_count)
+                    turn_at, turn_count = read.asked_at, 0
+                turn_count += 1
+                counts.reads += 1
+        counts.read_latencies.took(now - turn_at, turn_count)
         counts.read_bytes += payload_bytes
         self._leave_if_idle()
 

@@ -91,12 +91,12 @@ class LedgerReader:
     @property
     def is_closed(self) -> bool:
         """Whether the ledger is closed, as far as this reader knows: ``last_entry`` is final."""
-        return self.metadata.is_closed
+        return self._versioned.value.is_closed
 
     @property
     def last_entry(self) -> EntryId:
         """The last entry that can be read; -1 when there is none. ``refresh`` and reads may move it, never back."""
-        return self._last if self.is_closed else max(self._last, self._heard.lac)
+        return self._last if self._versioned.value.is_closed else max(self._last, self._heard.lac)
 
     @property
     def length(self) -> int:

@@ -30,17 +30,20 @@ class _Places(NamedTuple):
     striping: Striping
     digest: Digest
     has_losses: bool
+    is_sticky: bool
 
     @classmethod
-    def of(cls, metadata: LedgerMetadata) -> _Places:
+    def of(cls, metadata: LedgerMetadata, *, sticky_reads: bool) -> _Places:
         """Raises MetadataError."""
+        striping = Striping.of(metadata)
         return cls(
             metadata,
             [fragment.first for fragment in metadata.fragments],
             [fragment.bookies for fragment in metadata.fragments],
-            Striping.of(metadata),
+            striping,
             Digest.of(metadata.digest_type, metadata.password),
             bool(lost_of(metadata.custom)),
+            sticky_reads and not striping.striped,
         )
 
 
@@ -61,7 +64,7 @@ class SingleReads:
         places = self._places
         if places is None or places.metadata is not metadata:
             self._channels.clear()  # they check by a digest; what is outstanding comes all the same
-            places = self._places = _Places.of(metadata)
+            places = self._places = _Places.of(metadata, sticky_reads=self._client.settings.sticky_reads)
         if places.has_losses:
             return None
         bookie = self._first_bookie(places, entry)
@@ -81,9 +84,10 @@ class SingleReads:
     def _first_bookie(self, places: _Places, entry: EntryId) -> BookieId:
         """Return the first bookie of an entry's write set; of those that were slow at reads the one that was so first
         only where all were."""
-        ensemble, slow = places.ensembles[bisect_right(places.firsts, entry) - 1], self._client.slow
-        if self._client.settings.sticky_reads and not places.striping.striped:
+        ensembles = places.ensembles
+        ensemble = ensembles[bisect_right(places.firsts, entry) - 1] if len(ensembles) > 1 else ensembles[0]
+        if places.is_sticky:
             entry = self._ledger  # any number that all reads of the ledger have in common
-        if slow:
+        if slow := self._client.slow:
             return min([ensemble[slot] for slot in places.striping.slots(entry)], key=slow.since)
         return ensemble[entry % len(ensemble)]
