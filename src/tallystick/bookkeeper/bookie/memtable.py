@@ -27,7 +27,7 @@ from tallystick.codec.steps import Steps
 from tallystick.codec.stored import StoredRun, responses_of_runs
 
 _START = struct.Struct(">II")
-_MOST_RUNS = 1024  # that are read at once: a millisecond
+_MOST_RUNS = 8  # that are read at once
 _RUN_OVERHEAD = 400  # bytes of the objects of one run, roughly
 _LATE_OVERHEAD = 200  # and of one entry in the dictionary
 FREED_AT_ONCE = 5_000  # runs and late entries: some milliseconds
@@ -97,7 +97,7 @@ class Rows:
 
     def read(self, hit: tuple[Run, int], entries: Sequence[EntryId], max_bytes: int) -> tuple[bytes, int]:
         """Return the frames for readers of ascending entries, of which the first was found at ``hit``, and how many: as
-        many as are here, and fit, but one at least. Where they lie in very many runs there are more: ask for the
+        many as are here, and fit, but one at least. Where they lie in several runs there may be more: ask for the
         rest."""
         runs, at, room, end = list[StoredRun](), 0, max_bytes, 1 if self.late else len(entries)
         place: tuple[Run, int] | None = hit

@@ -25,7 +25,7 @@ from tallystick.runtime.clock import Clock
 _BATCH_HEAD = 36  # of a batch response
 _LENGTH_BYTES = 4  # in front of each of its entries
 _MOST_ENTRIES = 8192  # of a batch, and
-_MOST_STEPS = 1024  # parts that it is put together of: one that is shorter than asked is a whole response (Q17)
+_MOST_STEPS = 256  # parts that it is put together of: one that is shorter than asked is a whole response (Q17)
 _NONE = (b"", 0)
 
 

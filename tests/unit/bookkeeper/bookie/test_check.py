@@ -70,7 +70,7 @@ async def test_damage_of_an_entry_log_is_told_by_the_entries_in_it(stopped: Home
     assert damage.ledger == 5 and damage.first is not None and damage.last is not None
     assert 0 < damage.first <= 40_000 // (len(PAYLOAD) + 70) <= damage.last < 100
     assert (damage.what, damage.path) == ("a part of an entry log is damaged", str(flipped))
-    cut = change(stopped, "*.log", lambda data: data[: 110 * (len(PAYLOAD) + 70)])
+    cut = change(stopped, "*.log", lambda data: data[: 101 * (len(PAYLOAD) + 70)])
     refused, *found = check(stopped).damages
     assert "a start would be refused" in refused.what
     assert [(each.ledger, each.path) for each in found] == [(ledger, str(cut)) for ledger in (5, 5, 6)]

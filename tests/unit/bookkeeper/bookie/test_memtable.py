@@ -96,7 +96,7 @@ def test_a_read_stops_at_gaps_and_at_the_size() -> None:
 @given(
     st.sets(st.integers(0, 200), min_size=1),
     st.sets(st.integers(0, 200)),
-    st.sets(st.integers(1, 200)),
+    st.sets(st.integers(1, 200), max_size=memtable._MOST_RUNS - 1),
     st.booleans(),
     st.integers(1, 9000),
 )
