@@ -92,6 +92,8 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
     uneven = [*entries[:-1], entries[-1] + b"."] if count > 1 else entries
     contents = [(0, payload, b"KEYS\x01some-key\x02") for payload in payloads]
     log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
+    with_ids = [(0, payload, b"UNIQ_KEY\x01%032X\x02" % number) for number, payload in enumerate(payloads)]
+    alike_log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, with_ids)], 0, 0, HOST)
     batch, numbers = encode_batch(contents), list(range(count))
     units = encode_units([size * number for number in numbers], [size] * count, numbers)
     bounds = array("Q", range(0, len(adds) + 1, len(adds) // count))
@@ -155,6 +157,7 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "scan_requests": (SEND * count, 0, len(SEND) * count, sys.maxsize, sys.maxsize, REQUESTS),
         "encode_head": (0, SEND_RESPONSE, 1, "PYTHON", 77, None, 513, 0),
         "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),
+        "scan_alike": (alike_log, 0, b"orders", b"UNIQ_KEY\x01", b"\x02", 7, 0, count),
         "hash_client_ids": ([b"WAIT\x01true\x02UNIQ_KEY\x01%032X\x02" % number for number in range(count)], 7),
     }
 

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from support.codec_twins import COMPILED, compare, outcome
 from tallystick.codec import (
+    alike,
     client_ids,
     command_heads,
     dispatched,
@@ -31,7 +32,7 @@ from tallystick.codec.records import Content, Row
 from tallystick.rocketmq.wire.values import ResponseCode
 
 # All functions that have a twin are known when their modules are imported.
-TWINNED = (records, pulled, client_ids, sent_properties, command_heads, uniform_records, dispatched, unit_runs)
+TWINNED = (records, pulled, client_ids, alike, sent_properties, command_heads, uniform_records, dispatched, unit_runs)
 
 _EDGES = tuple(sign * (1 << bits) + more for bits in (31, 32, 63, 64) for sign in (1, -1) for more in (-1, 0, 1))
 _TOPICS = ("orders", "t", "%RETRY%g", "a" * 127, "b" * 128, "c" * 255, "Füße", "")
@@ -153,6 +154,42 @@ def _hash_client_ids(random: Random) -> None:
     compare("hash_client_ids", random.choice((list, tuple))(texts), _number(random, 1 << 32))
 
 
+def _scan_alike(random: Random) -> None:
+    """Records that are mostly alike, of queues whose offsets mostly go on, with one lie in them at most."""
+    topic, base = random.choice((b"orders", b"t", "Füße".encode())), random.choice((0, 1 << 40, (1 << 63) - 2000))
+    before, after = b"WAIT\x01true\x02UNIQ_KEY\x01", random.choice((b"", b"\x02", b"\x02CLUSTER\x01c\x02"))
+    nexts, rows = [random.choice((0, 7, (1 << 63) - 3, -(1 << 63))) for _ in range(2)], list[Row]()
+    for _ in range(random.randrange(1, 12)):
+        queue_id, key = random.randrange(2), bytes(random.choice(b"09AZ\x01") for _ in range(random.choice((1, 8, 32))))
+        odd = random.random()
+        if odd < 0.1:
+            key = random.choice((b"", b"\x02", "ä".encode(), b"a\x02b", key * 5))
+        properties = before + key + after if odd > 0.02 else random.choice((b"", before, after, before + after[1:]))
+        field = (
+            records.topic_field(random.choice(("t", "a" * 200))) if 0.1 < odd < 0.13 else bytes([len(topic)]) + topic
+        )
+        host = random.randbytes(20 if 0.2 < odd < 0.23 else 8)
+        flag = random.choice((4, 8, 12)) if 0.3 < odd < 0.33 else random.choice((0, 1))
+        offset = nexts[queue_id] if odd < 0.9 else random.choice((0, 9, -1))
+        nexts[queue_id] = min(offset + 1, (1 << 63) - 1)
+        rows.append(
+            (field, queue_id, offset, flag, 5, host, 0, [(0, random.randbytes(random.randrange(9)), properties)])
+        )
+    data = bytearray()
+    for row in rows:  # each has a place of its own, though it is at another one than the last place of a log
+        data += records.encode_records([row], min(base + len(data), (1 << 63) - 1), random.randrange(1 << 41), bytes(8))
+    if random.random() < 0.3:
+        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    elif random.random() < 0.3:
+        del data[random.randrange(len(data)) :]
+    arguments: list[Any] = [bytes(data), base, topic, before, after, _number(random, 1 << 32), _number(random)]
+    arguments.append(random.choice((0, 1, 3, 1 << 20)))
+    if random.random() < 0.03:
+        place = random.randrange(len(arguments))
+        arguments[place] = random.choice((None, "x", -1, 1 << 70, memoryview(b"x"), True))
+    compare("scan_alike", *arguments)
+
+
 def _usual_properties(random: Random) -> None:
     names = ("WAIT", "UNIQ_KEY", "KEYS", "XWAIT", "TAGS", "UNIQ_KEYS", "DELAY", "TIMER_DELAY_MS", "CLUSTER")
     weights = (6, 8, 3, 1, 3, 1, 1, 1, 1)
@@ -263,6 +300,7 @@ COMPARISONS: dict[str, Callable[[Random], None]] = {
         _encode_records,
         _scan_pulled,
         _hash_client_ids,
+        _scan_alike,
         _usual_properties,
         _encode_head,
         _split_uniform_batch,

@@ -50,8 +50,7 @@ static bool is_alike(const Place *place, const Text *text) {
            memchr(text->start + place->at, END, (size_t)(place->end - place->at)) == NULL;
 }
 
-/* Of ASCII text, which has one UTF-16 unit for each byte; returns false for any other. */
-static bool hash_ascii(const uint8_t *text, Py_ssize_t count, uint32_t *hash) {
+bool hash_ascii(const uint8_t *text, Py_ssize_t count, uint32_t *hash) {
     uint8_t any = 0;
     uint32_t value = *hash;
     for (; count >= 4; text += 4, count -= 4) {

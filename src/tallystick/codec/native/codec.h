@@ -178,6 +178,10 @@ typedef struct {
 
 bool even_of(PyObject *entries, Even *even);
 
+/* Continues the hash of a text, String.hashCode: of ASCII, which has one UTF-16 unit for each byte. Returns false for any
+   other. */
+bool hash_ascii(const uint8_t *text, Py_ssize_t count, uint32_t *hash);
+
 PyObject *scan_adds(ARGUMENTS);
 PyObject *scan_uniform_adds(ARGUMENTS);
 PyObject *ack_adds(ARGUMENTS);
@@ -202,6 +206,7 @@ PyObject *encode_records(ARGUMENTS);
 PyObject *crc32_ways(ARGUMENTS);
 PyObject *scan_pulled(ARGUMENTS);
 PyObject *hash_client_ids(ARGUMENTS);
+PyObject *scan_alike(ARGUMENTS);
 PyObject *usual_properties(ARGUMENTS);
 PyObject *encode_head(ARGUMENTS);
 PyObject *split_uniform_batch(ARGUMENTS);

@@ -32,6 +32,7 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(crc32_ways),
     FUNCTION(scan_pulled),
     FUNCTION(hash_client_ids),
+    FUNCTION(scan_alike),
     FUNCTION(usual_properties),
     FUNCTION(encode_head),
     FUNCTION(split_uniform_batch),

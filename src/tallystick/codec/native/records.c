@@ -47,8 +47,7 @@ bool read_record(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position, Re
     return true;
 }
 
-/* Whether there is a record that was written to this place of the log: base is the physical offset of the buffer. */
-static bool read_placed(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position, int64_t base, Record *record) {
+bool read_placed(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position, int64_t base, Record *record) {
     return read_record(bytes, limit, position, record) && base <= INT64_MAX - position &&
            read_i64(bytes + position + PHYSICAL_AT) == base + position;
 }

@@ -40,6 +40,9 @@ typedef struct {
 /* Reads the record at a position, wherever it was written. Returns false if no whole one is there. */
 bool read_record(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position, Record *record);
 
+/* The same of one that was written to this place of the log: base is the physical offset of the buffer. */
+bool read_placed(const uint8_t *bytes, Py_ssize_t limit, Py_ssize_t position, int64_t base, Record *record);
+
 bool has_its_crc(const uint8_t *bytes, const Record *record);
 
 /* The bytes from start to stop of a buffer; the last ones again if they are the same, which most columns are. */

@@ -53,10 +53,22 @@ class RunKeys:
     hashes: list[int]
 
 
+@dataclass(slots=True)
+class Alike:
+    """What ``scan_alike`` needs to know of records without keys of users and tags: what stands around their ids."""
+
+    topic: bytes
+    keys: TopicKeys
+    before: bytes
+    after: bytes
+    tags_code: int
+
+
 class KeyHashes:
     """Computes tags codes and hashes. It caches what it computed, within limits."""
 
     def __init__(self) -> None:
+        self.alike: Alike | None = None  # of the last run that was such; in Python none: it would take longer
         self._topics: dict[bytes, TopicKeys] = {}
         self._others: dict[tuple[bytes, bytes, bytes], Others] = {}  # by topic, and the properties around the id
 
@@ -91,11 +103,17 @@ class KeyHashes:
         user_keys, tags_code, tags_hash = self._others.get((name, head, tail)) or self._others_of(name, head, tail)
         if user_keys:
             return None
+        if is_compiled() and tags_hash is None and properties is run.properties:
+            self._note_alike(Alike(name, topic, (head + UNIQUE)[1:], b"\x02" + tail, tags_code), properties[0])
         records = list(range(count))
         if tags_hash is not None:
             hashes = list(chain.from_iterable(zip(hashes, repeat(tags_hash))))
             records = list(chain.from_iterable(zip(records, records, strict=True)))
         return RunKeys([tags_code] * count, records, index_hashes(hashes))
+
+    def _note_alike(self, alike: Alike, properties: bytes) -> None:
+        if properties.startswith(alike.before) and properties.endswith(alike.after) and SINK_MARK not in properties:
+            self.alike = alike
 
     def _of_any(self, run: RecordRun, properties_of: Sequence[bytes]) -> RunKeys:
         tags_codes: list[int] = []

@@ -18,6 +18,7 @@ from tallystick.codec.dispatched import encode_units
 from tallystick.codec.records import RecordRun, Stop, scan_records
 from tallystick.codec.uniform_records import scan_uniform_records
 from tallystick.errors import DiskFull
+from tallystick.rocketmq.store.alike_dispatch import AlikeDispatch
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.deleted_topics import DeletedTopics
@@ -68,6 +69,7 @@ class Reput:
         self.deleted_topics = DeletedTopics({})
         self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
         self._hashes = KeyHashes()
+        self._alike = AlikeDispatch(self._hashes, queues, index)
         self._homeless_is_told = False
         self._look_bytes = _LOOK_BYTES
         self.filling = False  # it came no further, but its next call does
@@ -82,11 +84,21 @@ class Reput:
 
     def _run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         arrivals: list[Arrival] = []
+        try:
+            self._run_pieces(arrivals, limit, max_bytes, now_ms)
+        except DiskFull as error:
+            self._stop("the disk is full", error=error)
+        return arrivals
+
+    def _run_pieces(self, arrivals: list[Arrival], limit: int, max_bytes: int, now_ms: int) -> None:
         want, start, budget = max_bytes if self.hold else min(max_bytes, self._look_bytes), self.offset, max_bytes
         records_left = max(1, max_bytes // RECORD_COST_BYTES)  # records
         self.filling = False
         while records_left > 0 and self.offset < min(limit, start + budget):
             data = bytes(self._log.slice(self.offset, min(limit - self.offset, want)))
+            if alike_count := self._dispatch_alike(arrivals, data, len(data) if self.hold else records_left, now_ms):
+                records_left -= 0 if self.hold else alike_count
+                continue
             run = _scan(data, self.offset)
             if len(run):
                 scanned_count = len(run)
@@ -99,14 +111,10 @@ class Reput:
                     records_left -= len(run)
                     self._look_bytes = self._look_bytes * 2 if len(run) == scanned_count else self._look_bytes // 4
                     self._look_bytes = max(_LEAST_LOOK_BYTES, min(self._look_bytes, _LOOK_BYTES))
-                try:
-                    new_arrivals, dispatched_count = self._dispatch(run, now_ms)
-                    arrivals += new_arrivals
-                    if not dispatched_count:
-                        self._fill(run)
-                        break
-                except DiskFull as error:
-                    self._stop("the disk is full", error=error)
+                new_arrivals, dispatched_count = self._dispatch(run, now_ms)
+                arrivals += new_arrivals
+                if not dispatched_count:
+                    self._fill(run)
                     break
                 self.stuck = None
                 self.offset += run.end if dispatched_count == len(run) else run.positions[dispatched_count]
@@ -114,7 +122,17 @@ class Reput:
                 want *= 2  # a record longer than all of what was looked at
             elif not self._pass_blank(run.stop, data, limit):
                 break
-        return arrivals
+
+    def _dispatch_alike(self, arrivals: list[Arrival], data: bytes, most: int, now_ms: int) -> int:
+        """Dispatch the first records, if they are like the last ones and the next of their queues; how many were."""
+        if self.deleted_topics.last > self.offset:
+            return 0
+        dispatched = self._alike.take(data, self.offset, most, now_ms, hold=self.hold)
+        if dispatched is None:
+            return 0
+        arrivals += dispatched.arrivals
+        self.stuck, self.last_ms, self.offset = None, dispatched.last_ms, self.offset + dispatched.end
+        return dispatched.record_count
 
     def _pass_blank(self, stop: Stop, data: bytes, limit: int) -> bool:
         """Whether the next file is reached. False: nothing more can be dispatched now."""
