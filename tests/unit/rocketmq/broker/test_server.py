@@ -284,7 +284,7 @@ async def test_a_bug_of_ours_or_the_disk_fails_one_request(tmp_path: Path, error
         peer = await bench.peer(broker)
         await peer.ask(pull_command("BenchmarkTest"))  # makes the group, and later ones are read at once
 
-        def broken(*_: object) -> None:
+        def broken(*_: object, **__: object) -> None:
             raise error("ours")
 
         broker.parts.store.get = broken  # type: ignore[method-assign,assignment]
