@@ -82,7 +82,7 @@ class Intake(Generic[S]):
         """Returns the requests of one turn, in order for each connection; it is over at ``ends``. Connections that
         still wait are not read on."""
         fresh, self._fresh = self._fresh, {}
-        turn = _Turn[S](self._clock, ends, self._share)
+        turn: _Turn[S] = _Turn(self._clock, ends, self._share)
         if not self._order:
             self._serve_as_they_came(fresh, turn)
         else:
@@ -102,8 +102,9 @@ class Intake(Generic[S]):
         return turn.requests
 
     def _serve_as_they_came(self, fresh: Iterable[S], turn: _Turn[S]) -> None:
-        sources, spans, began = iter(fresh), list[tuple[S, float]](), self._clock.now()
-        more = list[S]()
+        sources, began = iter(fresh), self._clock.now()
+        spans: list[tuple[S, float]] = []
+        more: list[S] = []
         try:
             for source in sources:
                 if turn.take(source):

@@ -140,7 +140,8 @@ class Link(asyncio.BufferedProtocol):
         self._queued_commands: list[Command] = []
         self._out_wire_bytes = self._out_memory_bytes = 0  # bytes of these on the wire, and in memory
         self._new_memory_bytes = 0  # that were queued since the server's memory was told
-        self._writes = UnsentWrites()  # of a server
+        self._writes = UnsentWrites()  # of a server, while the peer has not taken all
+        self._has_unsent = False  # as the memory knows it: a peer nearly always takes all at once
         self._request_bytes = 0  # bytes of requests that were read and wait to be served
         self._late_requests = 0  # requests that a server puts off
         self._unfinished_bytes = 0  # as the memory was told
@@ -245,10 +246,13 @@ class Link(asyncio.BufferedProtocol):
         while self._queued_commands and not self._full:
             data = self._encode_some()
             transport.write(data)
-            if self._around.memory is not None:
+            if self._around.memory is not None and (self._has_unsent or transport.get_write_buffer_size()):
+                self._has_unsent = True
                 self._writes.wrote(len(data))
         self.last_active = self._around.clock.now()
-        self.tell_unsent()
+        if self._has_unsent or self._queued_commands:
+            self.tell_unsent()
+        self._new_memory_bytes = 0
 
     def tell_unsent(self) -> None:
         """Tell the server's memory what the peer has not taken."""
@@ -258,6 +262,7 @@ class Link(asyncio.BufferedProtocol):
             inside = self._transport.get_write_buffer_size() if self._transport is not None else 0
             has_taken = self._writes.look(inside)
             size = self._writes.held_bytes + self._out_memory_bytes
+            self._has_unsent = size > 0
             memory.unsent(self, size, has_taken=has_taken)
 
     def _encode_some(self) -> bytes:
