@@ -16,7 +16,8 @@ from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.once import Once
 
 _ANY_BYTES = 128 * 1024 * 1024
-_BADLY = GetStatus.OFFSET_OVERFLOW_BADLY  # an attribute of an enum costs ten times a name, and this is for each pull
+# An attribute of an enum costs ten times a name, and these are looked at for each pull.
+_BADLY, _RESET = GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_RESET
 
 
 @dataclass(slots=True)
@@ -45,16 +46,15 @@ class PullReads:
         has_mark = header.mark is not None
         if reset_to is not None:
             result = GetResult(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
-        elif header.mark and parts.store.knows_other(topic, queue_id, header.mark):
-            result = GetResult(GetStatus.OFFSET_RESET, header.queue_offset, *parts.store.queue_range(topic, queue_id))
+        else:
+            result = parts.store.get(
+                topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags, mark=header.mark
+            )
+        if reset_to is None and result.status is _RESET:
             if parts.standing.is_slave and not parts.settings.store.offset_check_in_slave:
                 has_mark = False  # the reader stays where it is, with what it knows, and asks the master
             else:
                 result.next_offset = self._resume_offset(header, result)
-        else:
-            result = parts.store.get(
-                topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags, marked=has_mark
-            )
         if result.status is _BADLY and result.next_offset != header.queue_offset:
             result.next_offset = self._resume_offset(header, result)
         parts.offsets.set_pull_offset(topic, group, queue_id, result.next_offset)

@@ -268,7 +268,7 @@ class FileQueue:
         )
 
     def _read(self, offset: int, size: int) -> bytes:
-        parts = list[bytes]()
+        parts: list[bytes] = []
         while size > 0 and (file := self.find(offset)) is not None:
             at = offset - file.start
             room = self.file_bytes - at

@@ -46,14 +46,28 @@ class Reads:
         max_bytes: int,
         tags: frozenset[int] | None,
         *,
-        correct: bool,
-        marked: bool = False,
+        is_slave: bool,
+        mark: str | None = None,
     ) -> GetResult:
-        """Returns messages from ``offset``, at least one if there is one. ``correct``: a wrong offset is corrected in
-        the result, not left as it is. ``marked``: with the mark of the last message that was passed, if there is one.
+        """Returns messages from ``offset``, at least one if there is one. A master, and a slave that is to check
+        offsets, correct a wrong one in the result.
+
+        ``mark``: with the mark of the last message that was passed. One that is not empty names the last message that
+        the reader has: none is read where another one is known here.
         """
+        correct = not is_slave or self._settings.offset_check_in_slave
         queue = self._queues.find(topic, queue_id)
         first, end = (queue.first, queue.end) if queue else (0, 0)
+        # The unit of the message before ``offset``, which the mark nearly always names, is read with those behind it.
+        is_next = (
+            queue is not None
+            and first < offset < end
+            and bool(mark)
+            and marked_offset(str(mark)) == offset - 1
+            and not queue.has_hole
+        )
+        if mark and not is_next and self.knows_other(topic, queue_id, mark, is_slave=is_slave):
+            return GetResult(GetStatus.OFFSET_RESET, offset, first, end)
         if queue is None or end == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if correct else offset, first, end)
         if offset < first:
@@ -66,16 +80,22 @@ class Reads:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, end if correct else offset, first, end)
         result = GetResult(_NO_MATCH, offset, first, end)
         max_bytes = min(max(max_bytes, _MIN_READ_BYTES), _MAX_READ_BYTES)
-        units = self._collect(queue, result, max_count, max_bytes, tags)
-        if marked and result.next_offset > offset:
+        units = self._collect(queue, result, max_count, max_bytes, tags, mark if is_next else None)
+        if mark is not None and result.next_offset > offset:
             physical, size, _ = UNIT.unpack_from(units, (result.next_offset - offset - 1) * UNIT.size)
             result.mark = self._mark_of(result.next_offset - 1, physical, size)
         return result
 
     def _collect(
-        self, queue: ConsumeQueue, result: GetResult, max_count: int, max_bytes: int, tags: frozenset[int] | None
+        self,
+        queue: ConsumeQueue,
+        result: GetResult,
+        max_count: int,
+        max_bytes: int,
+        tags: frozenset[int] | None,
+        mark: str | None,
     ) -> bytes:
-        """Returns the units that it looked at, and more."""
+        """Returns the units that it looked at, and more. ``mark``: of the message before, if that is to be checked."""
         log, settings = self._log, self._settings
         end, offset = log.end, result.next_offset
         limits = (
@@ -85,7 +105,17 @@ class Reads:
             min(max_bytes, settings.max_bytes_on_disk),
         )
         most = max(limits[0], limits[2])  # more is of no use, whatever a stranger asks for
-        units = queue.read(offset, most if tags is None else max(_SCAN_UNITS, most))
+        if tags is not None:
+            most = max(_SCAN_UNITS, most)
+        if mark is None:
+            units = queue.read(offset, most)
+        else:
+            units = queue.read(offset - 1, most + 1)
+            physical, size, _ = UNIT.unpack_from(units)
+            if self._mark_of(offset - 1, physical, size) not in (None, mark):
+                result.status = GetStatus.OFFSET_RESET
+                return units
+            units = units[UNIT.size :]
         recent, file_bytes = end - self._recent_bytes, log.files.file_bytes
         runs, count, size, passed_units, physical, is_lost = runs_of_units(
             units, log.first, end, file_bytes, recent, limits, tags
@@ -98,6 +128,14 @@ class Reads:
         result.count, result.size, result.next_offset = count, size, offset + passed_units
         result.far_behind = physical < recent
         return units
+
+    def knows_other(self, topic: str, queue_id: int, mark: str, *, is_slave: bool) -> bool:
+        """Whether the message at the mark's place is here and is another one, or the queue of a master ends before it:
+        then whoever has the mark read another log. What is too old to be compared is none."""
+        offset, queue = marked_offset(mark), self._queues.find(topic, queue_id)
+        if offset >= (queue.end if queue is not None else 0):
+            return not is_slave
+        return self.mark(topic, queue_id, offset) not in (None, mark)
 
     def mark(self, topic: str, queue_id: int, offset: int) -> str | None:
         """Returns the mark of the message at a queue offset: no other message has it, and a slave's copy has the same

@@ -21,7 +21,7 @@ from tallystick.rocketmq.store.checkpoint import mark_stopped
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.store.opening import StoreOpening, StoreParts
 from tallystick.rocketmq.store.promotion import check_promotion
-from tallystick.rocketmq.store.reads import Reads, marked_offset
+from tallystick.rocketmq.store.reads import Reads
 from tallystick.rocketmq.store.replicated_queues import ReplicatedQueues
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.takeover import take_over
@@ -276,12 +276,11 @@ class MessageStore:
         max_bytes: int,
         tags: frozenset[int] | None = None,
         *,
-        marked: bool = False,
+        mark: str | None = None,
     ) -> GetResult:
-        """Messages of a queue from ``offset``, of those with one of the ``tags`` codes if given. ``marked``: see
+        """Messages of a queue from ``offset``, of those with one of the ``tags`` codes if given. ``mark``: see
         ``Reads.get``."""
-        correct = not self._slave or self._settings.offset_check_in_slave
-        return self._reads.get(topic, queue_id, offset, max_count, max_bytes, tags, correct=correct, marked=marked)
+        return self._reads.get(topic, queue_id, offset, max_count, max_bytes, tags, is_slave=self._slave, mark=mark)
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Its first queue offset, and the one after its last; (0, 0) for a queue without messages."""
@@ -313,13 +312,8 @@ class MessageStore:
         return self._reads.mark(topic, queue_id, offset - 1)
 
     def knows_other(self, topic: str, queue_id: int, mark: str) -> bool:
-        """Whether the message at the mark's place is here and is another one, or the queue of a master ends before it:
-        then whoever has the mark read another log. What is too old to be compared is none."""
-        offset = marked_offset(mark)
-        if offset >= self.queue_range(topic, queue_id)[1]:
-            return not self._slave
-        own_mark = self._reads.mark(topic, queue_id, offset)
-        return own_mark is not None and own_mark != mark
+        """Whether whoever has the mark read another log: see ``Reads.knows_other``."""
+        return self._reads.knows_other(topic, queue_id, mark, is_slave=self._slave)
 
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int:
         """The store time of a message in ms; -1 when it is not there."""

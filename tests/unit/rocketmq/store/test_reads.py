@@ -148,6 +148,33 @@ def test_records_by_physical_offset(shelf: Shelf) -> None:
         assert shelf.store.record(offset) is None
 
 
+@pytest.mark.parametrize("is_slave", [False, True])
+def test_a_read_with_a_mark_compares_it_and_has_the_one_of_its_last_message(shelf: Shelf, is_slave: bool) -> None:
+    store, tags = shelf.store, frozenset([java_hash("odd")])
+    store.take_role(slave=is_slave)
+    marks = [store.mark_before("Topic", 0, offset) or "" for offset in range(42)]
+    assert marks.count("") == 2
+    for offset in (0, 1, 2, 20, 39, 40, 41):
+        for seen in (
+            *marks[:3],
+            *marks[19:22],
+            marks[40],
+            f"{offset - 1}.00000000",
+            f"{offset}.00000000",
+            "41.00000000",
+        ):
+            for wanted_tags in (None, tags):
+                result = store.get("Topic", 0, offset, 7, 1 << 20, wanted_tags, mark=seen)
+                if seen and store.knows_other("Topic", 0, seen):
+                    places = result.next_offset, result.min_offset, result.max_offset
+                    assert (result.status, places) == (GetStatus.OFFSET_RESET, (offset, 0, 40)) and not result.buffers
+                    continue
+                plain = store.get("Topic", 0, offset, 7, 1 << 20, wanted_tags)
+                assert plain.mark is None
+                assert result.mark == (marks[result.next_offset] if result.next_offset > offset else None)
+                assert dataclasses.replace(result, mark=None) == plain
+
+
 def test_a_mark_names_one_message_and_what_cannot_be_compared_is_no_other(shelf: Shelf) -> None:
     store = shelf.store
     mark = store.mark_before("Topic", 0, 20)
