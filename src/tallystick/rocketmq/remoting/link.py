@@ -46,11 +46,16 @@ class Outbox:
         self._turn_time = TurnTime.of(self._loop)
         self._links: list[Link] = []  # of this tick
         self._waiting: TurnOrderCore[Link] = TurnOrderCore()
-        self._scheduled = False
+        self._scheduled = self._is_promised = False
 
     def put(self, link: Link) -> None:
         self._links.append(link)
-        self._write_soon()
+        if not self._is_promised:
+            self._write_soon()
+
+    def promise(self) -> None:
+        """``flush`` comes in this turn of the loop, whatever happens."""
+        self._is_promised = True
 
     def closed(self, link: Link) -> None:
         """A link has ended: it waits no more."""
@@ -59,7 +64,7 @@ class Outbox:
     def flush(self) -> None:
         """Write now instead of at the end of the tick: it takes the kernel as long as everything before, for a crowd.
         Those that there is no time for have it in the next ticks."""
-        links, self._links = iter(self._links), []
+        links, self._links, self._is_promised = iter(self._links), [], False
         ends_at = self._turn_time.ends(self._clock.now(), FLUSH_S)
         try:
             for link in () if self._waiting else links:

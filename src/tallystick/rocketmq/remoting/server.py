@@ -183,12 +183,14 @@ class RemotingServer:
                     self._server_requests.responded(link, command)
 
     def _handle(self, requests: list[tuple[Link, Command]]) -> None:
+        self._outbox.promise()
         try:
             self._handler.received(requests)
         except Exception as error:  # a bug of the handler: the peers hear of it, the server lives
             self._events.emit("request failed", reason=repr(error), requests=len(requests))
             self._fail_requests(requests, error)
-        self._outbox.flush()
+        finally:
+            self._outbox.flush()
 
     def _fail_requests(self, requests: list[tuple[Link, Command]], error: Exception) -> None:
         queued_opaques = {link: link.unsent_responses() for link, _ in requests}

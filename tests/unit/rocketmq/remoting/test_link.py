@@ -368,6 +368,17 @@ async def test_the_responses_of_a_crowd_keep_those_of_another_host_no_longer_tha
     assert len(await crowd.rest()) > 350
 
 
+async def test_what_is_written_in_this_turn_has_no_turn_of_its_own() -> None:
+    crowd = Crowd()
+    crowd.outbox.promise()
+    crowd.put(1, "127.0.0.1")
+    assert await crowd.turn() == []
+    crowd.outbox.flush()
+    assert crowd.written[-1] == [1]
+    crowd.put(2, "127.0.0.1")
+    assert await crowd.turn() == [2]
+
+
 async def test_a_link_that_has_ended_waits_no_more() -> None:
     crowd = Crowd()
     links = [crowd.put(number, "127.0.0.1") for number in range(20)]

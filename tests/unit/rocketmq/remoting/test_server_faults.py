@@ -9,6 +9,7 @@ from support.waiting import until
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 
 if TYPE_CHECKING:
+    from tallystick.rocketmq.remoting.link import Link
     from unit.rocketmq.remoting.conftest import Bench
 
 
@@ -26,3 +27,18 @@ async def test_a_fault_where_requests_of_one_are_cut_leaves_the_others_their_tur
         each._reader.put(encode(request(34)))
         bench.server._received(each)
     assert len(await other.answers(1)) == 1
+
+
+async def test_a_response_that_comes_later_leaves_after_a_fault_in_the_turn_before(bench: Bench) -> None:
+    peer, kept = await bench.peer(), list[Command]()
+
+    def fail(link: Link, command: Command) -> None:
+        kept.append(command)
+        raise ZeroDivisionError
+
+    bench.heard.react = fail
+    peer.send(request(34))
+    assert [answer.code for answer in await peer.answers(1)] == [1]
+    (link,) = bench.server._links
+    link.send(kept[0].response(0))
+    assert [answer.code for answer in await peer.answers(1)] == [0]
