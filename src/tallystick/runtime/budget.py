@@ -90,7 +90,7 @@ class Budget(Generic[Peer]):
     @property
     def over(self) -> bool:
         """Whether more is held than may be: call ``excess``."""
-        return self.held_bytes > self.limit_bytes
+        return self.unsent_bytes + self.unfinished_bytes + self.kept_bytes > self.limit_bytes
 
     def unsent(self, peer: Peer, size: int, now: float, *, has_taken: bool = False) -> None:
         """``size`` bytes are held of what was given to the peer's transport.

@@ -184,9 +184,10 @@ class Link(asyncio.BufferedProtocol):
 
     def busy(self, change: int) -> None:
         """A server put off one request more (+1) or one less (-1): until none is left it reads no more of this peer."""
-        self._late_requests += change
-        self._read_or_not()
-        self._go_on()
+        before, self._late_requests = self._late_requests, self._late_requests + change
+        if not before or not self._late_requests:
+            self._read_or_not()
+            self._go_on()
 
     def take(self, *, most: int = sys.maxsize, most_bytes: int = sys.maxsize) -> list[Command]:
         """Returns commands that came, in order, as ``FrameReader.take`` does. Of a peer that broke the protocol it

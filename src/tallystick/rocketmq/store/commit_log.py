@@ -117,8 +117,11 @@ class CommitLog:
         file = self.files.find(offset) if self.start <= offset < self.end else None  # none has what is before ``first``
         if file is None or (view := file.view or self.files.view_of(file)) is None:
             return _EMPTY
-        at = offset - file.start
-        return view[at : min(at + limit, self.end - file.start, self.files.file_bytes)]
+        at, end, file_bytes = offset - file.start, self.end - file.start, self.files.file_bytes
+        stop = at + limit
+        if stop > end:
+            stop = end
+        return view[at : stop if stop < file_bytes else file_bytes]
 
     def record(self, offset: int, size: int = 0) -> memoryview | None:
         """Returns the record at ``offset``; None if there is none (or none of that ``size``, if given)."""
