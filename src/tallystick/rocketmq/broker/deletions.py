@@ -1,4 +1,5 @@
-"""Finishes deletions of topics on a worker: the loop serves on, and each response waits for its deletion."""
+"""Finishes deletions of topics, and notes what else goes, on a worker: the loop serves on, and each response waits for
+the disk."""
 
 from __future__ import annotations
 
@@ -25,6 +26,10 @@ class Finisher(Protocol):
         """Call ``done`` when the deletion is durable, or with the reason why it is not."""
         ...
 
+    def note(self, call: Callable[[], None], done: OnDeleted) -> None:
+        """The same of anything that ``call`` makes durable, and that has no files."""
+        ...
+
 
 class Deletions(Finisher):
     """Finishes deletions on the worker. ``close`` it before the store and the worker."""
@@ -39,6 +44,15 @@ class Deletions(Finisher):
         self.pending_count += 1
         self._worker.submit(deletion.note, lambda _, error: done(error))
         self._worker.submit(deletion.unlink, self._unlinked)
+
+    def note(self, call: Callable[[], None], done: OnDeleted) -> None:
+        self.pending_count += 1
+
+        def noted(result: None, error: Exception | None) -> None:
+            self.pending_count -= 1
+            done(error)
+
+        self._worker.submit(call, noted)
 
     def _unlinked(self, result: None, error: Exception | None) -> None:
         self.pending_count -= 1
@@ -56,8 +70,11 @@ class AtOnce(Finisher):
     pending_count = 0
 
     def finish(self, deletion: Deletion, done: OnDeleted) -> None:
+        self.note(deletion.run, done)
+
+    def note(self, call: Callable[[], None], done: OnDeleted) -> None:
         try:
-            deletion.run()
+            call()
         except StorageError as error:
             return done(error)
         done(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.broker.parts import Parts
@@ -50,21 +51,36 @@ def respond_unchanged(command: Command) -> Command:
 
 def check_deletions(parts: Parts) -> None:
     """Raises BrokerError while too many deletions wait for the disk. Call it before a topic is deleted."""
-    if parts.deletions.pending_count >= MAX_DELETIONS or parts.store.replicated.is_full:
-        remark = "too many deletions wait for the disk: ask again later"
-        raise refusal(ResponseCode.SYSTEM_BUSY, remark)
+    if parts.store.replicated.is_full:
+        raise _too_many()
+    check_pending(parts)
+
+
+def check_pending(parts: Parts) -> None:
+    """The same before anything else goes that is noted on the disk."""
+    if parts.deletions.pending_count >= MAX_DELETIONS:
+        raise _too_many()
+
+
+def _too_many() -> BrokerError:
+    return refusal(ResponseCode.SYSTEM_BUSY, "too many deletions wait for the disk: ask again later")
 
 
 def respond_after(parts: Parts, deletion: Deletion, response: Command, reply: Reply) -> None:
     """Respond when the deletion is durable; the response says so if it cannot be."""
+    parts.deletions.finish(deletion, partial(_respond_durable, response, reply))
 
-    def done(error: Exception | None) -> None:
-        if error is not None:
-            response.code = ResponseCode.SYSTEM_ERROR
-            response.remark = f"it was done, but cannot be made durable: {error}"
-        reply(response)
 
-    parts.deletions.finish(deletion, done)
+def respond_when_noted(parts: Parts, note: Callable[[], None], response: Command, reply: Reply) -> None:
+    """The same of anything else that ``note`` makes durable, on a thread."""
+    parts.deletions.note(note, partial(_respond_durable, response, reply))
+
+
+def _respond_durable(response: Command, reply: Reply, error: Exception | None) -> None:
+    if error is not None:
+        response.code = ResponseCode.SYSTEM_ERROR
+        response.remark = f"it was done, but cannot be made durable: {error}"
+    reply(response)
 
 
 def respond_when_done(parts: Parts, response: Command, steps: Iterable[None], reply: Reply) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from tallystick.rocketmq.broker.pages import Page
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.responses import OK, check_is_master, refusal
+from tallystick.rocketmq.broker.responses import OK, check_is_master, check_pending, refusal, respond_when_noted
 from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.store import MessageStore
@@ -51,19 +51,25 @@ class SinkRequests:
         )
         return command.response(OK, None, response.to_fields())
 
-    def _forget(self, link: Link, command: Command, reply: Reply) -> Command:
-        """Slaves copy it with the table."""
-        header, parts = ForgetSinkHeader.of(command), self._parts
+    def _forget(self, link: Link, command: Command, reply: Reply) -> Command | None:
+        """Slaves copy it with the table. The response waits for the disk, also where it is forgotten already: it may be
+        asked for again as it could not be made durable."""
+        header, parts, sinks = ForgetSinkHeader.of(command), self._parts, self._store.sinks
         check_is_master(parts)
-        state, now_ms = self._store.sinks.find(header.topic, header.application), parts.clock.wall_ms()
+        check_pending(parts)
+        state, now_ms = sinks.find(header.topic, header.application), parts.clock.wall_ms()
         what = f"application {header.application} in topic {header.topic}"
         if state is None:
-            raise refusal(ResponseCode.QUERY_NOT_FOUND, f"{what} is not recorded here")
+            response = command.response(ResponseCode.QUERY_NOT_FOUND, f"{what} is not recorded here")
+            if not sinks.is_forgotten(header.topic, header.application):
+                return response
+            respond_when_noted(parts, self._store.note_sinks, response, reply)
+            return None
         if not header.force and now_ms - state.stored_ms < ALIVE_MS:
             remark = f"{what} sent {max(0, now_ms - state.stored_ms) // 1000} s ago: what it repeats would come twice"
             raise refusal(ResponseCode.SYSTEM_ERROR, f"{remark}. End it, and force it if you must")
         count, batch = len(state.partitions), state.batch
-        if not self._store.sinks.forget_application(header.topic, header.application, now_ms):
+        if not sinks.forget_application(header.topic, header.application, now_ms):
             raise refusal(ResponseCode.SYSTEM_ERROR, "too many are forgotten: they expire with sinkExpireDays")
         parts.events.emit(
             "sink forgotten",
@@ -73,7 +79,8 @@ class SinkRequests:
             partitions=count,
             peer=link.peer,
         )
-        return command.response(OK)
+        respond_when_noted(parts, self._store.note_sinks, command.response(OK), reply)
+        return None
 
 
 class SinkPages:

@@ -122,6 +122,11 @@ class SinkTable:
         state = self._states.get((topic, application))
         return state if state is not None and state.partitions else None
 
+    def is_forgotten(self, topic: str, application: str) -> bool:
+        """Whether an operator had it forgotten, and it has sent nothing since."""
+        state = self._states.get((topic, application))
+        return state is not None and not state.partitions
+
     @property
     def count(self) -> int:
         """Returns how many applications there are, with those that are forgotten."""

@@ -356,6 +356,11 @@ class MessageStore:
         self._parts.sidecar.settle()  # whatever became of the queues
         self._upkeep.clean(now_ms)
 
+    def note_sinks(self) -> None:
+        """THREAD. Make durable what an operator had forgotten of sinks. Raises StorageError: then a crash may bring it
+        back."""
+        self._upkeep.note_sinks()
+
     def delete_expired(self) -> None:
         """Expired files go with the next ``maintain``, whatever the hour."""
         self._upkeep.deletion_asked = True

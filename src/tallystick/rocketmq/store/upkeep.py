@@ -25,6 +25,9 @@ from tallystick.runtime.events import Events
 
 _BORDER_MARGIN_BYTES = 16 * 1024 * 1024  # how much of what is durable is checked after a start
 _FORGET_AT_ONCE = 1024  # deletions
+# One for what an earlier checkpoint took and could not note yet, one that takes the rest, which may have messages that
+# came meanwhile, and one behind which those are durable.
+_SINK_NOTES = 3
 
 
 class Upkeep:
@@ -132,6 +135,17 @@ class Upkeep:
             many = len(state.deletions) > 2 * len(deleted_topics.offsets) + _FORGET_AT_ONCE
             self._append_deletions({} if many else deletions, removed_queues)
             self._parts.sidecar.note_queues(self._parts.state.durable)
+
+    def note_sinks(self) -> None:
+        """What an operator had forgotten of sinks before this call, durably. On a thread. Raises StorageError."""
+        parts = self._parts
+        for _ in range(_SINK_NOTES):
+            parts.log.flush()
+            with self._noting:
+                if self._closed:
+                    return
+                self._append(**self._sink_fields(parts.log.flushed))
+                parts.sidecar.note_queues(parts.state.durable)
 
     @property
     def lacks_cut(self) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from support.brokers import SMALL, TOPIC, Bench, Peer, benched, bodies, fill, pull_command, send_command
 from support.sinks import identities, newest_of, sink_command, sink_messages
 from support.waiting import until
+from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.ha.acks import Settled
@@ -220,6 +221,35 @@ async def test_a_slave_that_becomes_a_master_goes_on(tmp_path: Path, monkeypatch
         assert await own.code(identities(1, 4)) == 0
         assert await own.bodies() == [b"0"] * 3 + [b"1"] * 2
         assert newest_of(slave.parts.store.sinks)["T", "app"][2] == {0: 4}
+
+
+async def test_who_has_a_sink_forgotten_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who asks again, as it could not be made durable, does so too."""
+    async with benched(tmp_path) as bench:
+        own = await sink(bench)
+        assert await own.code(identities(0, 3)) == 0
+        noted_on, note = list[threading.Thread](), MessageStore.note_sinks
+
+        def fails(store: MessageStore) -> None:
+            raise StorageError("a disk that has no room")
+
+        def notes(store: MessageStore) -> None:
+            noted_on.append(threading.current_thread())
+            note(store)
+
+        fields = ForgetSinkHeader(topic=TOPIC, application="app", force=True).to_fields()
+        monkeypatch.setattr(MessageStore, "note_sinks", fails)
+        for _ in range(2):
+            failed = await own.peer.code(RequestCode.FORGET_SINK, fields)
+            assert failed.code == ResponseCode.SYSTEM_ERROR and "cannot be made durable" in str(failed.remark)
+        monkeypatch.setattr(MessageStore, "note_sinks", notes)
+        assert (await own.peer.code(RequestCode.FORGET_SINK, fields)).code == ResponseCode.QUERY_NOT_FOUND
+        assert await own.code(identities(0, 3)) == 0
+        assert (await own.peer.code(RequestCode.FORGET_SINK, fields)).code == 0
+        assert len(noted_on) == 2 and threading.main_thread() not in noted_on
+        fields["application"] = "nobody"
+        assert (await own.peer.code(RequestCode.FORGET_SINK, fields)).code == ResponseCode.QUERY_NOT_FOUND
+        assert len(noted_on) == 2, "each name that a stranger thinks of costs nothing"
 
 
 async def test_a_repeated_send_waits_for_slaves_as_the_first_did(tmp_path: Path) -> None:

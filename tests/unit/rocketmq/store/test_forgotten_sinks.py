@@ -8,6 +8,8 @@ import pytest
 
 from support.message_stores import SMALL, Shelf
 from support.sinks import identities, newest_of, put_sink
+from tallystick.errors import DiskFull
+from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.sink_table import SinkBatch, SinkTable
 
 DAY_MS = 24 * 3_600_000
@@ -43,6 +45,56 @@ def test_it_survives_a_restart(end: str) -> None:
     shelf.disk.kill()
     shelf.open()
     assert found(shelf) == {1: 0}, "what is sent from then on counts, and of that alone"
+
+
+@pytest.mark.parametrize("end", ["kill", "power"])
+def test_what_is_noted_survives_a_crash_at_once(end: str) -> None:
+    """It was told to be done when it was in memory alone, and whoever sent again was told that it is stored."""
+    shelf = Shelf()
+    put_sink(shelf, identities(0, 2))
+    shelf.settle()
+    put_sink(shelf, identities(2, 1))
+    forget(shelf)
+    shelf.store.note_sinks()
+    shelf.disk.kill() if end == "kill" else shelf.disk.power_loss()
+    shelf.open()
+    assert found(shelf) is None
+
+
+def test_it_is_noted_though_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint took what is not durable, and after each sync there is more of that."""
+    shelf = Shelf()
+    put_sink(shelf, identities(0, 2))
+    shelf.store.maintain(shelf.clock.ms)
+    forget(shelf)
+    flush, others = CommitLog.flush, iter([each._replace(application="other") for each in identities(0, 9)])
+
+    def flush_and_go_on(log: CommitLog) -> int:
+        offset = flush(log)
+        put_sink(shelf, [next(others)])
+        return offset
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "flush", flush_and_go_on)
+        shelf.store.note_sinks()
+    shelf.disk.power_loss()
+    shelf.open()
+    assert found(shelf) is None and next(others).sequence == 3
+
+
+def test_what_found_no_room_is_noted_when_it_is_asked_for_again() -> None:
+    shelf = Shelf()
+    put_sink(shelf, identities(0, 2))
+    shelf.settle()
+    forget(shelf)
+    shelf.disk.fault = lambda operation, path: DiskFull("full") if operation == "write" else None
+    with pytest.raises(DiskFull):
+        shelf.store.note_sinks()
+    shelf.disk.fault = None
+    shelf.store.note_sinks()
+    shelf.disk.power_loss()
+    shelf.open()
+    assert found(shelf) is None
 
 
 def test_no_message_is_forgotten_that_takes_the_place_of_one_that_power_loss_took() -> None:
