@@ -18,7 +18,7 @@ from tallystick.rocketmq.broker.send_checks import CheckedSend
 from tallystick.rocketmq.store.sink_table import SinkPartition, SinkState
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.headers import SendResponse
-from tallystick.rocketmq.wire.record import UNIQ_KEY, IndexType, decode_message, decode_properties
+from tallystick.rocketmq.wire.record import UNIQ_KEY, IndexType, StoredMessage, decode_message, decode_properties
 from tallystick.rocketmq.wire.sink_identity import SINK, SinkIdentity, identity_of
 from tallystick.rocketmq.wire.values import ResponseCode
 
@@ -94,18 +94,44 @@ class SinkChecks:
     def _place(self, topic: str, message: Content, first: SinkIdentity, newest: SinkPartition) -> tuple[int, int]:
         """Returns the queue offset of a request's first message, which is stored, and the physical offset behind it.
 
-        If it is not found soon the first one is -1. As long as the index may not have it the other one is then as near
-        to the log's beginning as can be, and else that of the newest message.
+        If it is not found soon the first one is -1. As long as it may be there all the same the other one is as near to
+        the log's beginning as can be, and else that of the newest message.
         """
         if first.sequence == newest.sequence:
             return newest.queue_offset, newest.end
+        stored = self._in_queue(topic, first, newest) or self._in_index(topic, message)
+        if stored is not None:
+            return stored.queue_offset, stored.physical_offset + stored.size
+        is_gone = self._store.reput_offset >= newest.end and self._store.has_whole_index
+        return -1, newest.end if is_gone else 1
+
+    def _in_queue(self, topic: str, first: SinkIdentity, newest: SinkPartition) -> StoredMessage | None:
+        """Returns the message where it is if no other sender's are among those of its partition, which are in one
+        queue."""
+        offset = newest.queue_offset - (newest.sequence - first.sequence)
+        for physical, _, _ in self._store.queue_units(topic, newest.queue_id, offset, 1) or ():
+            record = self._store.record(physical)
+            stored = None if record is None else decode_message(record)
+            if stored is not None and stored.topic == topic and _is_place_of(first, stored.stored_properties):
+                return stored
+        return None
+
+    def _in_index(self, topic: str, message: Content) -> StoredMessage | None:
         key = decode_properties(message[2]).get(UNIQ_KEY)
         if key is not None:
             records = self._store.look_for(topic, key, 1, 0, _EVER_MS, IndexType.UNIQUE)
             for record in filter(None, islice(records, _STEPS)):
-                stored = decode_message(record)
-                return stored.queue_offset, stored.physical_offset + stored.size
-        return -1, newest.end if self._store.reput_offset >= newest.end else 1
+                return decode_message(record)
+        return None
+
+
+def _is_place_of(identity: SinkIdentity, properties: bytes) -> bool:
+    """Whether stored properties have this place in the same batch."""
+    try:
+        stored_identity = identity_of(properties)
+    except RemoteProtocolError:  # an original stores whatever it is sent
+        return False
+    return stored_identity is not None and stored_identity[:6] == identity[:6]
 
 
 def objection(state: SinkState, identity: SinkIdentity) -> Refusal | None:

@@ -142,6 +142,11 @@ class MessageStore:
         return (self._index.end_offset, self._index.end_ms) if self._index else (0, 0)
 
     @property
+    def has_whole_index(self) -> bool:
+        """Whether there is an index, and none of its files is being built again."""
+        return self._index is not None and not self._index.lost_files()
+
+    @property
     def earliest_ms(self) -> int:
         """The store time of the oldest message kept; -1 without any."""
         return self._log.stored_ms(self._log.first) if self._log.end > self._log.first else -1

@@ -302,14 +302,45 @@ async def test_of_a_batch_that_may_not_be_found_yet_only_a_slave_with_all_of_the
             return wait(first_end, end)
 
         monkeypatch.setattr(broker.log, "wait", counted)
-        await own.code(identities(0, 2))
+        await own.code(identities(0, 1))
+        await own.peer.ask(send_command())  # so that the queue alone does not say where the first one is
+        await own.code(identities(1, 1))
         end = broker.log.store.end
         monkeypatch.setattr(MessageStore, "look_for", lambda *args: iter(()))
         monkeypatch.setattr(MessageStore, "reput_offset", end - 1)
         await own.code(identities(0, 2))
         monkeypatch.setattr(MessageStore, "reput_offset", end)
         await own.code(identities(0, 2))
-        assert first_ends == [end, 1, end], "without an index nothing more will be found"
+        assert first_ends[-2:] == [1, end], "what a whole index lacks is gone"
+        monkeypatch.setattr(MessageStore, "has_whole_index", False)  # a part of it is being built again
+        await own.code(identities(0, 2))
+        assert first_ends[-1] == 1
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_without_an_index_a_slave_that_began_within_a_batch_is_no_copy_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_alone: bool
+) -> None:
+    """Nobody found where the batch begins, and its end stood for that: who had the end alone was a copy of all of it.
+    A sink keeps to one queue, where its messages stand one after another, if nobody else sends there."""
+    async with benched(tmp_path) as bench:
+        settings = bench.settings(role=Role.SYNC_MASTER, ha=HaSettings(slave_timeout_ms=200))
+        broker = await bench.broker(replace(settings, store=replace(settings.store, index=False)))
+        own, spans, wait = await sink(bench, broker), list[tuple[int, int]](), broker.log.wait
+
+        def counted(first_end: int, end: int) -> Settled:
+            spans.append((first_end, end))
+            return wait(first_end, end)
+
+        monkeypatch.setattr(broker.log, "wait", counted)
+        await own.code(identities(0, 1))
+        if not is_alone:
+            await own.peer.ask(send_command())
+        await own.code(identities(1, 3))
+        first_end, end = spans[0][0], broker.log.store.end
+        await until(lambda: broker.log.store.reput_offset == end)
+        await own.code(identities(0, 4))
+        assert spans.pop() == (first_end if is_alone else 1, end)
 
 
 async def test_what_retention_took_is_waited_for_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,14 +372,18 @@ async def test_sends_of_one_turn_keep_their_order(tmp_path: Path) -> None:
         assert sorted(await own.bodies()) == [b"other", b"x", b"x", b"x"]
 
 
-async def test_a_repeated_message_is_found_by_its_key(tmp_path: Path) -> None:
+async def test_a_repeated_message_is_found_by_its_place_or_its_key(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         own = await sink(bench)
         await fill(own.peer, 2)
         for number in range(3):
             await own.send(identities(number, 1))
         await own.bodies()  # all is dispatched
-        assert (await own.send(identities(1, 1))).fields["queueOffset"] == "3"
         unknown = sink_command(identities(0, 1))
         unknown.body = encode_batch([(0, b"x", sink_messages(identities(0, 1))[0][2].replace(b"0-0-0", b"no"))])
+        assert (await own.peer.ask(unknown)).fields["queueOffset"] == "2"
+        await fill(own.peer, 1)
+        await own.send(identities(3, 1))
+        await own.bodies()
+        assert (await own.send(identities(1, 1))).fields["queueOffset"] == "3", "by its key: one is in between"
         assert (await own.peer.ask(unknown)).fields["queueOffset"] == "-1"
