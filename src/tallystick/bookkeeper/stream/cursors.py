@@ -110,7 +110,9 @@ class Cursors:
         catalog, leases = self._context.catalog, self._context.leases
         instance(takeover, bool, "takeover")
         await catalog.read(stream, synced=True)
-        lease = await leases.take(catalog.paths.owner(stream, id), takeover=takeover, stream=stream, cursor=id)
+        # The numbers of appends are kept by who has the stream.
+        path = catalog.paths.owner(stream) if id == DEDUPLICATION else catalog.paths.owner(stream, id)
+        lease = await leases.take(path, takeover=takeover, stream=stream, cursor=id)
         try:
             await self._require_no_broker(stream)
             node = await catalog.read_cursor(stream, id)

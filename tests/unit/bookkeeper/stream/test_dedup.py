@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -12,9 +13,7 @@ from tallystick.bookkeeper.stream.client import BookKeeper
 from tallystick.bookkeeper.stream.settings import StreamSettings
 from tallystick.bookkeeper.wire.stream_values import EARLIEST
 from tallystick.bookkeeper.wire.streams_pb2 import MessageMetadata
-from tallystick.errors import (
-    UsageError,
-)
+from tallystick.errors import StreamOwned, UsageError
 
 NAME = "t/n/persistent/topic"
 SMALL = StreamSettings(ensemble=3, max_entries_per_ledger=3)
@@ -221,3 +220,19 @@ async def test_nobody_opens_the_cursor_of_the_numbers(cluster: SmallCluster) -> 
     async with bk.open_stream(NAME) as stream:
         assert (await stream.append(b"0", producer="p", sequence=0)).entry == 0
     assert await messages(bk) == [b"0"]
+
+
+async def test_the_cursor_of_the_numbers_stays_while_the_stream_has_an_owner(cluster: SmallCluster) -> None:
+    """An owner that found its numbers gone, as it was about to trim what had them, took that for another owner."""
+    bk, other = cluster.client(), cluster.client()
+    async with bk.open_stream(NAME, settings=replace(SMALL, retention_s=0)) as stream:
+        for number in range(5):
+            await stream.append(b"a", producer="p", sequence=number)
+        with pytest.raises(StreamOwned):
+            await other.delete_cursor(NAME, "pulsar.dedup")
+        for number in range(5, 10):
+            await stream.append(b"a", producer="p", sequence=number)
+        await asyncio.sleep(1)
+        await stream.trim()
+        await stream.append(b"b", producer="p", sequence=10)
+    await other.delete_cursor(NAME, "pulsar.dedup")
