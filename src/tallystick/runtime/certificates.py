@@ -17,7 +17,7 @@ from tallystick.runtime.clock import Clock
 LOOK_S = 1.0  # files are looked at no more often
 _OTHERS = 0o007  # of a file's mode
 
-Stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -169,4 +169,5 @@ def _stamp(path: str) -> Stamp | None:
         stat = os.stat(path)
     except OSError:
         return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    # The time of the change, too: of a mode, say, for which a file of secrets was refused.
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_ctime_ns

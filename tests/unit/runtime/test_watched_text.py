@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -51,6 +52,20 @@ async def test_one_that_is_no_good_says_what_it_said(tmp_path: Path) -> None:
         secret_file(tmp_path / "users", "three, which is good again")
         await until(lambda: file.value() == "three, which is good again")
         assert len(failures) == 1 and "it is no good" in failures[0]
+    finally:
+        file.close()
+
+
+async def test_one_that_everybody_could_read_is_read_once_its_mode_is_mended(tmp_path: Path) -> None:
+    """The refusal says what to do: who was taken out of the file was let in for good, though it was done."""
+    path, failures = secret_file(tmp_path / "users", "one"), list[str]()
+    file = WatchedText(path, lambda text, path: text, this_machine(), failures.append, every_s=0.0)
+    try:
+        secret_file(path, "two", 0o644)
+        await until(lambda: file.value() == "one" and bool(failures))
+        assert "chmod" in failures[0]
+        os.chmod(path, 0o600)
+        await until(lambda: file.value() == "two")
     finally:
         file.close()
 
