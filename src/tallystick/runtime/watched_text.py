@@ -37,15 +37,13 @@ class WatchedText(Generic[T]):
         self._watched.note()
         self._value = self._read()
         self._worker: Worker | None = None  # once the file has changed
-        self._is_reading = self._is_old = False  # it has changed since that began
+        self._is_reading = self._is_old = False  # it has changed since it was read, or that began
 
     def value(self) -> T:
         """Return what it says; a file that has changed is read, and counts then."""
-        if self._watched.changed():
-            if self._is_reading:
-                self._is_old = True
-            else:
-                self._read_again()
+        self._is_old = self._watched.changed() or self._is_old
+        if self._is_old and not self._is_reading:
+            self._read_again()
         return self._value
 
     def close(self) -> None:
@@ -57,9 +55,9 @@ class WatchedText(Generic[T]):
         return self._parse(secret_text(self._path), self._path)
 
     def _read_again(self) -> None:
-        self._is_reading, self._is_old = True, False
         if self._worker is None:
-            self._worker = self._workers("tally-watched")
+            self._worker = self._workers("tally-watched")  # where that fails the next call tries it again
+        self._is_reading, self._is_old = True, False
         self._worker.submit(self._read, self._has_read)
 
     def _has_read(self, value: T | None, error: Exception | None) -> None:

@@ -63,14 +63,22 @@ class ThreadWorker(Worker):
     """
 
     def __init__(self, name: str) -> None:
+        """Raises OSError, or RuntimeError for a thread too many: then nothing of it is left."""
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[Job | None] = deque()
-        self._listening, self._bell = _pipe()
         self._outcomes: deque[tuple[Done, Any, Exception | None]] = deque()
-        self._returns, self._return_bell = _pipe()
+        ends = list[int]()
+        try:
+            for _ in range(2):
+                ends += _pipe()
+            self._listening, self._bell, self._returns, self._return_bell = ends
+            self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._thread.start()
+        except (OSError, RuntimeError):
+            for end in ends:
+                os.close(end)
+            raise
         self._loop.add_reader(self._returns, self._report)
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
 
     def submit(self, call: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self._put((call, done))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from support.certificates import secret_file
 from support.waiting import until
 from tallystick.errors import UsageError
 from tallystick.runtime.machine import this_machine
 from tallystick.runtime.watched_text import WatchedText
+from tallystick.runtime.worker import ThreadWorker, Worker
 
 
 async def test_it_says_what_it_said_until_a_thread_has_read_it(tmp_path: Path) -> None:
@@ -66,6 +70,28 @@ async def test_one_that_everybody_could_read_is_read_once_its_mode_is_mended(tmp
         assert "chmod" in failures[0]
         os.chmod(path, 0o600)
         await until(lambda: file.value() == "two")
+    finally:
+        file.close()
+
+
+async def test_one_for_which_there_was_no_thread_is_read_when_there_is_one(tmp_path: Path) -> None:
+    """It was taken for one that is being read, for good: users who had been taken away were let in."""
+    lacks, outside = [1, 2], this_machine()
+
+    def workers(name: str) -> Worker:
+        if lacks:
+            lacks.pop()
+            raise OSError("too many open files")
+        return ThreadWorker(name)
+
+    path = secret_file(tmp_path / "users", "one")
+    file = WatchedText(path, lambda text, path: text, replace(outside, workers=workers), _unexpected, every_s=0.0)
+    try:
+        secret_file(path, "one and two")
+        for _ in range(2):
+            with pytest.raises(OSError, match="too many open files"):
+                file.value()
+        await until(lambda: file.value() == "one and two")
     finally:
         file.close()
 

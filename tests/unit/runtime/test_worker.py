@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 import weakref
 from functools import partial
@@ -141,3 +143,31 @@ async def test_nothing_is_kept_of_a_call_that_is_done() -> None:
     await until(lambda: kept() is None)
     assert await worker.run(lambda: 1) == 1, "and it goes on"
     worker.close()
+
+
+@pytest.mark.parametrize("lacks", ["pipe", "thread"])
+async def test_a_worker_that_cannot_be_made_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+    made, opened, closed, pipe, close = list[int](), list[int](), list[int](), os.pipe, os.close
+
+    def pipes() -> tuple[int, int]:
+        if lacks == "pipe" and opened:
+            raise OSError(errno.EMFILE, "too many open files")
+        opened.extend(ends := pipe())
+        return ends
+
+    def starts(thread: threading.Thread) -> None:
+        made.append(1)
+        raise RuntimeError("can't start new thread")
+
+    def closes(end: int) -> None:
+        closed.append(end)
+        close(end)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pipe", pipes)
+        patch.setattr(os, "close", closes)
+        patch.setattr(threading.Thread, "start", starts)
+        with pytest.raises((OSError, RuntimeError)):
+            ThreadWorker("test")
+    assert sorted(closed) == sorted(opened) and len(opened) == (2 if lacks == "pipe" else 4)
+    assert len(made) == (lacks == "thread")
