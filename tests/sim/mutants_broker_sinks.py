@@ -43,6 +43,27 @@ BROKER_SINK_MUTANTS = (
         "RepeatedSend(topic, first_end, newest.end,",
         "RepeatedSend(topic, first_end, 0,",
     ),
+    Mutant(
+        "without an index the end of a repeated batch stands for its beginning (B1)",
+        CHECKS,
+        " and self._store.has_whole_index\n",
+        "\n",
+        killer=CHECKS_TEST + "without_an_index_a_slave_that_began_within_a_batch_is_no_copy_of_it",
+    ),
+    Mutant(
+        "a sink is forgotten before the disk has it",
+        "rocketmq/broker/sink_requests.py",
+        "respond_when_noted(parts, self._store.note_sinks, command.response(OK), reply)\n        return None",
+        "return command.response(OK)",
+        killer=CHECKS_TEST + "who_has_a_sink_forgotten_waits_for_the_disk",
+    ),
+    Mutant(
+        "messages that come while a forgotten sink is noted keep it from that",
+        "rocketmq/store/upkeep.py",
+        "_SINK_NOTES = 3",
+        "_SINK_NOTES = 2",
+        killer="tests/unit/rocketmq/store/test_forgotten_sinks.py::test_it_is_noted_though_others_go_on",
+    ),
     _planted(
         "the next batch is taken for stored as far as the last one (B11)",
         CHECKS,

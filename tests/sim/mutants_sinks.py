@@ -212,6 +212,27 @@ SINK_MUTANTS = (
         "test_sink_forgetting.py::test_the_answer_that_an_application_is_forgotten_may_be_lost",
     ),
     _seldom(
+        "an application is forgotten in the list of an owner that is at work",
+        "forget.py",
+        "    if is_sink(before.value):\n",
+        "    if True:\n",
+        "test_sink_owned.py::test_nothing_is_forgotten_in_the_list_of_an_owner_that_has_it",
+    ),
+    _seldom(
+        "an application is forgotten in the list that a broker writes",
+        "forget.py",
+        "    await require_ours(context, stream, before.value)\n",
+        "",
+        "test_sink_owned.py::test_nothing_is_forgotten_in_the_list_that_a_broker_writes",
+    ),
+    _seldom(
+        "a sink trims what an owner keeps",
+        "sink.py",
+        "        require_no_owner(stored.value, self.stream)\n",
+        "",
+        "test_sink_owned.py::test_a_sink_trims_nothing_of_an_owner_that_took_the_stream_over",
+    ),
+    _seldom(
         "a sweep deletes what an owner notes (K5)",
         "sweep.py",
         "    if not is_sink(info):\n        return []\n",
