@@ -18,12 +18,12 @@ import msgspec
 
 from tallystick.bookkeeper.wire import digest as digests
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec import frames, reads, records, uniform, uniform_records
-from tallystick.codec.checksum import crc32, crc32c
+from tallystick.codec import frames, reads, uniform
+from tallystick.codec.checksum import crc32c
 from tallystick.codec.implementation import REFERENCES, load
 
 # All functions that have a twin are known when their modules are imported.
-TWINNED = (frames, reads, records, uniform, uniform_records, digests)
+TWINNED = (frames, reads, uniform, digests)
 COMPILED: ModuleType | None = load({})
 
 _REFUSALS = (ArithmeticError, BufferError, LookupError, TypeError, ValueError, struct.error)
@@ -63,7 +63,26 @@ def compare(name: str, *arguments: object, **named: object) -> object:
     twin_arguments = [_twin(argument) for argument in arguments]
     found = outcome(getattr(COMPILED, name), *twin_arguments, **named)
     assert found == expected, f"{name}{arguments!r}, {named}: {found!r}, not {expected!r}"
+    let_go(arguments)
     return found
+
+
+def let_go(value: object) -> None:
+    """Change the size of all buffers that a call got: BufferError says that the call, which is over, still holds one.
+
+    Views are of no use afterwards.
+    """
+    if isinstance(value, bytearray | array):
+        value.append(0)
+        value.pop()
+    elif isinstance(value, memoryview):
+        value.release()
+    elif isinstance(value, list | tuple):
+        for each in value:
+            let_go(each)
+    elif dataclasses.is_dataclass(value):
+        for each in dataclasses.fields(value):
+            let_go(getattr(value, each.name, None))
 
 
 def _twin(argument: object) -> object:
@@ -72,24 +91,24 @@ def _twin(argument: object) -> object:
     return getattr(COMPILED, known[0]) if known else argument
 
 
-def _id(random: Random) -> int:
+def any_id(random: Random) -> int:
     return random.choice(_IDS) if random.random() < 0.3 else random.randrange(1 << 62)
 
 
 def _ledger(random: Random) -> int:
-    return _LEDGER if random.random() < 0.9 else _id(random)
+    return _LEDGER if random.random() < 0.9 else any_id(random)
 
 
-def _size(random: Random, most: int = 80) -> int:
+def any_size(random: Random, most: int = 80) -> int:
     return random.choice((0, 4, 10, 60)) if random.random() < 0.7 else random.randrange(most)
 
 
-def _count(random: Random, most: int) -> int:
+def any_count(random: Random, most: int) -> int:
     """How many parts a run has: a few, and now and then more than a byte can count."""
     return random.randrange(most) if random.random() < 0.97 else random.randrange(257, 300)
 
 
-def _damaged(random: Random, stream: bytes, starts: Sequence[int]) -> bytes:
+def damaged(random: Random, stream: bytes, starts: Sequence[int]) -> bytes:
     """The same bytes, often with a lie in them, mostly in a length."""
     changed, kind = bytearray(stream), random.randrange(8)
     if not stream or kind < 2:
@@ -111,7 +130,7 @@ def _damaged(random: Random, stream: bytes, starts: Sequence[int]) -> bytes:
 
 def _stream(random: Random, parts: Sequence[bytes]) -> bytes:
     starts = [sum(map(len, parts[:number])) for number in range(len(parts))]
-    return _damaged(random, b"".join(parts), starts)
+    return damaged(random, b"".join(parts), starts)
 
 
 def _placed(random: Random, parts: Sequence[bytes], kinds: Sequence[Callable[[bytes], Any]]) -> tuple[Any, int, int]:
@@ -124,17 +143,22 @@ def _placed(random: Random, parts: Sequence[bytes], kinds: Sequence[Callable[[by
     return random.choice(kinds)(whole), len(before), end
 
 
-_ANY = (bytes, bytearray, memoryview, lambda data: memoryview(bytearray(data)))
-_OWNED = (bytes, bytearray)
+def _exact(data: bytes) -> memoryview:
+    """These bytes with none behind them, so that the sanitizers see it when one too many is read."""
+    return memoryview(array("B", data))
+
+
+ANY = (bytes, bytearray, memoryview, lambda data: memoryview(bytearray(data)), _exact)
+OWNED = (bytes, bytearray)
 
 
 def _adds(random: Random) -> list[bytes]:
-    parts, size, key = [], 32 + _size(random), random.randbytes(20)
-    for number in range(_count(random, 12)):
+    parts, size, key = [], 32 + any_size(random), random.randbytes(20)
+    for number in range(any_count(random, 12)):
         if random.random() < 0.15:
             size, key = random.randrange(30, _MOST), random.randbytes(20)
         word = frames.PLAIN_ADD if random.random() < 0.95 else random.choice((0x02020000, 0x02010006, 0x03010000))
-        head = struct.pack(">II20sqq", 24 + size, word, key, _ledger(random), number if size else _id(random))
+        head = struct.pack(">II20sqq", 24 + size, word, key, _ledger(random), number if size else any_id(random))
         parts.append(head[: 28 + size] + random.randbytes(max(0, size - 16)))
     return parts
 
@@ -142,78 +166,83 @@ def _adds(random: Random) -> list[bytes]:
 def _scan_adds(random: Random) -> None:
     parts = _adds(random)
     size = len(random.choice(parts)) - 4 if parts else 0
-    compare("scan_adds", *_placed(random, parts, _ANY), random.choice((_MOST, size, size - 1, 0, -1, 1 << 40)))
+    compare("scan_adds", *_placed(random, parts, ANY), random.choice((_MOST, size, size - 1, 0, -1, 1 << 40)))
 
 
 def _scan_uniform_adds(random: Random) -> None:
     parts = _adds(random)
     size = len(parts[0]) - 4 if parts else 0
     most = random.choice((_MOST, size, size - 1, 0, 1 << 40))
-    compare("scan_uniform_adds", *_placed(random, parts, _OWNED), most)
+    compare("scan_uniform_adds", *_placed(random, parts, OWNED), most)
 
 
 def _ack_adds(random: Random) -> None:
-    count = _count(random, 6)
-    ledgers, entries = [_ledger(random) for _ in range(count)], [_id(random) for _ in range(count)]
+    count = any_count(random, 6)
+    ledgers, entries = [_ledger(random) for _ in range(count)], [any_id(random) for _ in range(count)]
     if count and random.random() < 0.1:
         random.choice((ledgers, entries))[-1] = 1 << 63
+    elif count > 1 and random.random() < 0.05:
+        random.choice((ledgers, entries)).pop()
     compare("ack_adds", frames.AddRun([b""] * count, ledgers, entries))
 
 
 def _ack(random: Random) -> bytes:
     code = 0 if random.random() < 0.95 else 102
-    return struct.pack(">IIiqq", 24, frames.PLAIN_ADD, code, _ledger(random), _id(random))
+    return struct.pack(">IIiqq", 24, frames.PLAIN_ADD, code, _ledger(random), any_id(random))
 
 
 def _scan_acks(random: Random) -> None:
-    compare("scan_acks", *_placed(random, [_ack(random) for _ in range(_count(random, 8))], _ANY), _LEDGER)
+    compare("scan_acks", *_placed(random, [_ack(random) for _ in range(any_count(random, 8))], ANY), _LEDGER)
 
 
 def _encode_adds(random: Random) -> None:
     kind = random.choice((DigestType.CRC32C, DigestType.CRC32C, *DigestType))
     known = digests.Digest.of(kind, b"pw")
     compute = REFERENCES["crc32c_digest"] if kind is DigestType.CRC32C else known.compute
-    payloads = [random.choice(_ANY)(random.randbytes(_size(random, 2000))) for _ in range(_count(random, 6))]
+    payloads = [random.choice(ANY)(random.randbytes(any_size(random, 2000))) for _ in range(any_count(random, 6))]
     size = known.size if random.random() < 0.97 else random.choice((0, 4, 8, 20, 21))
     length = random.choice((0, 1000, (1 << 63) - 100, -(1 << 63)))
     flags = random.choice((0, 6, 0x8000, 0xFFFF, 0xFFFF_FFFF, 1 << 32, -1) if payloads else (0, 6))
     key = random.randbytes(random.choice((20, 20, 20, 0, 80)))
     named = {} if random.random() < 0.3 else {"flags": flags}
     first = random.choice((0, 7, (1 << 63) - 3, -5))
-    compare("encode_adds", key, _ledger(random), first, _id(random), length, payloads, compute, size, **named)
+    compare("encode_adds", key, _ledger(random), first, any_id(random), length, payloads, compute, size, **named)
 
 
 def _scan_read_requests(random: Random) -> None:
     entry, parts = 0, []
-    for _ in range(_count(random, 10)):
-        entry = entry + random.randrange(1, 3) if random.random() < 0.8 else _id(random)
+    for _ in range(any_count(random, 10)):
+        entry = entry + random.randrange(1, 3) if random.random() < 0.8 else any_id(random)
         word = reads.PLAIN_READ if random.random() < 0.95 else 0x02020001
         parts.append(struct.pack(">IIqq", 20, word, _ledger(random), min(entry, (1 << 63) - 1)))
-    compare("scan_read_requests", *_placed(random, parts, _ANY))
+    compare("scan_read_requests", *_placed(random, parts, ANY))
 
 
 def _encode_reads(random: Random) -> None:
-    ids = [_id(random) for _ in range(_count(random, 6))]
+    ids = [any_id(random) for _ in range(any_count(random, 6))]
     if ids and random.random() < 0.1:
         ids[-1] = 1 << 63
         kinds: Sequence[Callable[[list[int]], Any]] = (list, tuple)
     else:
         kinds = (list, tuple, lambda ids: array("q", ids), lambda ids: range(len(ids)))
-    compare("encode_reads", _id(random), random.choice(kinds)(ids))
+    compare("encode_reads", any_id(random), random.choice(kinds)(ids))
 
 
 def _response(random: Random, body: bytes) -> bytes:
     code = 0 if random.random() < 0.95 else 13
     word = reads.PLAIN_READ if random.random() < 0.95 else frames.PLAIN_ADD
-    return struct.pack(">IIiqq", 24 + len(body), word, code, _ledger(random), _id(random)) + body
+    return struct.pack(">IIiqq", 24 + len(body), word, code, _ledger(random), any_id(random)) + body
 
 
 def _bodies(random: Random, before: int) -> list[bytes]:
     """``before``: the bytes that are added to each, which with them are sometimes about as many as are copied."""
-    size, alike = _size(random), random.random() < 0.6
+    size, alike = any_size(random), random.random() < 0.6
     if random.random() < 0.05:
         size, alike = 8 * 1024 - before + random.choice((-1, 0, 1)), True
-    return [random.randbytes(size if alike else _size(random)) for _ in range(_count(random, 9))]
+    bodies = [random.randbytes(size if alike else any_size(random)) for _ in range(any_count(random, 9))]
+    if len(bodies) > 1 and size > 4000 and random.random() < 0.5:
+        bodies[-1] += b"."
+    return bodies
 
 
 def _scan_reads(random: Random) -> None:
@@ -221,7 +250,7 @@ def _scan_reads(random: Random) -> None:
     if random.random() < 0.1:  # no place for an entry's id, so often that they look alike
         size = random.randrange(16, 24)
         parts = [(size.to_bytes(4, "big") + _response(random, b"")[4:])[: 4 + size]] * random.randrange(1, 9)
-    compare("scan_reads", *_placed(random, parts, _ANY), _LEDGER)
+    compare("scan_reads", *_placed(random, parts, ANY), _LEDGER)
 
 
 def _response_entries(random: Random) -> None:
@@ -233,11 +262,11 @@ def _response_entries(random: Random) -> None:
 def _entries(random: Random, kind: DigestType, password: bytes) -> list[bytes]:
     entries, known = [], digests.Digest.of(kind, password)
     for number, body in enumerate(_bodies(random, 32 + known.size)):
-        entry = number if random.random() < 0.95 else _id(random)
-        header = digests.EntryHeader(_ledger(random), entry, _id(random), _id(random))
+        entry = number if random.random() < 0.95 else any_id(random)
+        header = digests.EntryHeader(_ledger(random), entry, any_id(random), any_id(random))
         data = known.encode(header, body)
         if random.random() < 0.1:
-            data = _damaged(random, data, [0, 28, 32])
+            data = damaged(random, data, [0, 28, 32])
         elif random.random() < 0.05:
             place = random.randrange(len(data))
             data = data[:place] + bytes([data[place] ^ 1 << random.randrange(8)]) + data[place + 1 :]
@@ -259,8 +288,8 @@ def _open_singles(random: Random) -> None:
     ids = list(range(len(entries)))
     if random.random() < 0.2:
         random.shuffle(ids)
-    if random.random() < 0.03:
-        ids.append(_id(random))
+    if random.random() < 0.06:
+        ids = random.choice((ids[:-1], [*ids, any_id(random)]))
     compare("open_singles", random.choice((list, tuple))(ids), entries, _LEDGER, compute, size)
 
 
@@ -282,11 +311,11 @@ def _stored(random: Random, kind: DigestType) -> tuple[Any, Any, int]:
         data = b"".join(random.randbytes(gap) + entry for entry in entries)
         if len(entries) > 1 and random.random() < 0.1:
             data = data[:-1]
-        entries = reads.EvenEntries(memoryview(data), len(entries[0]), gap)
+        entries = reads.EvenEntries(random.choice((memoryview(data), _exact(data))), len(entries[0]), gap)
         if random.random() < 0.3 and len(entries):
             entries = _spread(random, entries)
     else:
-        entries = random.choice((list, tuple))(random.choice(_ANY)(entry) for entry in entries)
+        entries = random.choice((list, tuple))(random.choice(ANY)(entry) for entry in entries)
     return entries, compute, known.size if random.random() < 0.97 else random.choice((0, 4, 8, 20))
 
 
@@ -298,101 +327,28 @@ def _spread(random: Random, entries: reads.EvenEntries) -> reads.SpreadEntries:
     parts = []
     for part in (ids[:cut], ids[cut:]):
         data = b"".join(bytes(entries.data[each * step : (each + 1) * step]) for each in part)
-        parts.append((part, reads.EvenEntries(memoryview(data), entries.size, entries.gap)))
+        parts.append((part, reads.EvenEntries(_exact(data), entries.size, entries.gap)))
     if random.random() < 0.3:
         place = random.randrange(2)
         share_ids, share = parts[place]
         further = random.choice((1, 1 << 40))
         parts[place] = random.choice(([*share_ids, 3], share_ids[:-1], [each + further for each in share_ids])), share
+        if share.size > 1 and random.random() < 0.2:  # entries of another size
+            short = memoryview(bytes(len(share) * (share.gap + share.size - 1)))
+            parts[place] = list(share_ids), reads.EvenEntries(short, share.size - 1, share.gap)
     return reads.SpreadEntries(random.choice((0, 0, 0, 0, 1)), parts)
 
 
-def _record(random: Random, physical: int, body: bytes, topic: bytes, properties: bytes, flags: int) -> bytes:
-    born, store = random.randbytes(20 if flags & 16 else 8), random.randbytes(20 if flags & 32 else 8)
-    magic = records.V1 if len(topic) < 128 else records.V2
-    start = struct.pack(">iiqqiq", random.randrange(9), 0, _id(random), physical, flags, _id(random))
-    rest = born + struct.pack(">q", _id(random)) + store + struct.pack(">iqi", 0, 0, len(body)) + body
-    rest += (bytes([len(topic)]) if magic == records.V1 else len(topic).to_bytes(2, "big")) + topic
-    rest += len(properties).to_bytes(2, "big") + properties
-    size = 12 + len(start) + len(rest)
-    crc = crc32(body) & records.CRC_MASK
-    return struct.pack(">III", size, magic, crc) + start + rest
-
-
-def _records(random: Random, base: int) -> bytes:
-    parts, offset, unlike = list[bytes](), base, random.random() < 0.5
-    body, topic, properties, flags = random.randbytes(_size(random)), b"orders", b"KEYS\x01a\x02", 0
-    for _ in range(_count(random, 25)):
-        if unlike and random.random() < 0.2:
-            topics = (b"orders", b"others", b"", b"t" * 127, b"t" * 300)
-            body, topic = random.randbytes(_size(random)), random.choice(topics)
-            properties, flags = random.randbytes(_size(random)), random.choice((0, 1, 8, 16, 32, 48))
-            if random.random() < 0.1:  # as short as one can be
-                body, topic, properties, flags = b"", b"", b"", 0
-        parts.append(_record(random, min(offset, (1 << 63) - 1), body, topic, properties, flags))
-        offset += len(parts[-1])
-    if parts and random.random() < 0.2:
-        _lie_in_one(random, parts)
-    if random.random() < 0.3:
-        rest = random.choice((0, 4, 8, 100))
-        size, magic = random.choice((rest, rest, 0)), random.choice((records.BLANK, 0))
-        parts.append((size.to_bytes(4, "big") + magic.to_bytes(4, "big") + bytes(100))[:rest])
-    elif parts and random.random() < 0.1:  # the last one ends where its hosts would
-        size, offset = random.randrange(91, 113), offset - len(parts[-1])
-        parts[-1] = (size.to_bytes(4, "big") + _record(random, min(offset, 1 << 62), b"", b"", b"", 48)[4:])[:size]
-    starts = [sum(map(len, parts[:number])) for number in range(len(parts))]
-    topics_at = [start + 88 + len(body) for start in starts]  # of records like the last one
-    return _damaged(random, b"".join(parts), [*starts, *topics_at[-1:]] if random.random() < 0.7 else topics_at[-1:])
-
-
-def _alike_records(random: Random, base: int) -> bytes:
-    """As many as are read by columns, of one size, and perhaps one of them is another one than its size says."""
-    body, topic, properties = _size(random), random.choice((b"orders", b"")), _size(random)
-    parts = list[bytes]()
-    for number in range(random.randrange(15, 20)):
-        offset = min(base + number * (len(parts[0]) if parts else 0), (1 << 63) - 1)
-        contents = random.randbytes(body), topic, random.randbytes(properties)
-        parts.append(_record(random, offset, *contents, random.choice((0, 1, 8))))
-    if random.random() < 0.7:
-        _lie_in_one(random, parts)
-    return b"".join(parts) + random.randbytes(random.choice((0, 0, 50)))
-
-
-def _lie_in_one(random: Random, parts: list[bytes]) -> None:
-    """Turn one bit of what readers rely on: size, kind, place, hosts, sizes of the parts; or of the contents."""
-    which = random.randrange(len(parts))
-    changed = bytearray(parts[which])
-    body_size = int.from_bytes(changed[84:88], "big")
-    places = range(8), range(28, 40), range(84, 88), range(88, 92), range(88 + body_size, 100 + body_size)
-    at = random.choice(random.choice(places))
-    if at < len(changed):
-        changed[at] ^= 1 << random.randrange(8)
-        parts[which] = bytes(changed)
-
-
-def _scan_records(random: Random) -> None:
-    base = random.choice((0, 1 << 30, (1 << 63) - 300))
-    data = random.choice(_OWNED)(_records(random, base))
-    named = {"verify": random.random() < 0.5} if random.random() < 0.4 else {}
-    compare("scan_records", data, base, **named)
-
-
-def _scan_uniform_records(random: Random) -> None:
-    base = random.choice((0, 1 << 30, (1 << 63) - 300))
-    make = _alike_records if random.random() < 0.5 else _records
-    compare("scan_uniform_records", make(random, base), base)
-
-
 def _crc32c_digest(random: Random) -> None:
-    header, payload = (random.choice(_ANY)(random.randbytes(random.randrange(most))) for most in (40, 5000))
-    compare("crc32c_digest", header, payload)
+    header, payload = (random.choice(ANY)(random.randbytes(random.randrange(most))) for most in (40, 5000))
     assert COMPILED is not None
     assert COMPILED.crc32c_table(payload, crc32c(header)) == crc32c(payload, crc32c(header))
+    compare("crc32c_digest", header, payload)
 
 
 def _crc32c_digests(random: Random) -> None:
     headers = [random.randbytes(32) for _ in range(random.randrange(5))]
-    payloads = [random.choice(_ANY)(random.randbytes(random.randrange(90))) for _ in headers]
+    payloads = [random.choice(ANY)(random.randbytes(random.randrange(90))) for _ in headers]
     compare("crc32c_digests", headers, payloads)
 
 
@@ -411,8 +367,6 @@ COMPARISONS: dict[str, Callable[[Random], None]] = {
         _open_entries,
         _open_together,
         _open_singles,
-        _scan_records,
-        _scan_uniform_records,
         _crc32c_digest,
         _crc32c_digests,
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
+from typing import TypeVar
 
-from support.codec_twins import compare
+from support.codec_twins import ANY, compare
 from tallystick.codec import requests
 from tallystick.rocketmq.wire.headers import REQUESTS
 
 TWINNED = (requests,)
+
+T = TypeVar("T")
 
 _SEND_NAMES = (
     "producerGroup",
@@ -51,7 +54,6 @@ _SEND = dict(zip(_SEND_NAMES, _LETTERS.values(), strict=True))
 _PULL = dict(zip(_PULL_NAMES, "ssiliilllssiss", strict=True))
 _FIELDS = {10: _SEND, 310: _LETTERS, 320: _LETTERS, 11: _PULL, 361: _PULL}
 _TEXTS = (
-    "",
     "orders",
     "WAIT\x01true\x02UNIQ_KEY\x01AB\x02",
     'a"\\/\b\f\n\r\t\x7f',
@@ -83,20 +85,26 @@ _NUMBERS = (
     "x",
 )
 _BOOLS = ("true", "false", "TRUE", "1", "0", "null", "yes")
+# With an escape, and about as long as one may be that has any.
+_LONG_TEXTS = tuple(text for size in range(4093, 4098) for text in ("y" * size + '"', "\\" + "z" * size))
+
+
+def _usual(random: Random, usual: Sequence[T], others: Sequence[T]) -> T:
+    """Seldom one of the others: a frame has some twenty of these, and most frames are to be read."""
+    return random.choice(usual if random.random() < 0.985 else others)
 
 
 def _value(random: Random, kind: str) -> str:
     if kind == "s":
-        return random.choice(_TEXTS)
+        return _usual(random, _TEXTS, ("", *_LONG_TEXTS))
     if kind == "b":
-        return random.choice(_BOOLS[:2] if random.random() < 0.9 else _BOOLS)
-    usual = _NUMBERS[:4] if kind == "i" else (*_NUMBERS[:4], "1700000000000")
-    return random.choice(usual if random.random() < 0.95 else _NUMBERS)
+        return _usual(random, _BOOLS[:2], _BOOLS)
+    return _usual(random, _NUMBERS[:4] if kind == "i" else (*_NUMBERS[:4], "1700000000000"), _NUMBERS)
 
 
 def _fields(random: Random, code: int) -> list[tuple[str, str]]:
     kinds = _FIELDS.get(code, _LETTERS)
-    fields = [(name, _value(random, kind)) for name, kind in kinds.items() if random.random() < 0.97]
+    fields = [(name, _value(random, kind)) for name, kind in kinds.items() if random.random() < 0.99]
     odd = random.random()
     if odd < 0.1:
         random.shuffle(fields)
@@ -116,11 +124,11 @@ def _json_header(random: Random, code: int) -> bytes:
         )
     members = [
         f'"extFields":{{{",".join(pairs)}}}',
-        f'"flag":{random.choice((0, 0, 0, 2, 1, -1, 1 << 31))}',
-        f'"language":"{random.choice(("JAVA", "JAVA", "PYTHON", "NODE_JS", "COBOL", ""))}"',
-        f'"opaque":{random.choice((0, 77, -5, 2147483647, 2147483648))}',
+        f'"flag":{_usual(random, (0, 2), (1, -1, 1 << 31))}',
+        f'"language":"{_usual(random, ("JAVA", "PYTHON", "NODE_JS"), ("COBOL", ""))}"',
+        f'"opaque":{_usual(random, (0, 77, -5, 999999999), (1000000000, 2147483647, 2147483648))}',
         '"serializeTypeCurrentRPC":"JSON"',
-        f'"version":{random.choice((0, 513, 1.5))}',
+        f'"version":{_usual(random, (0, 513), (1.5, "007", "-0"))}',
     ]
     odd = random.random()
     if odd < 0.05:
@@ -145,14 +153,14 @@ def _binary_header(random: Random, code: int) -> bytes:
             pairs.append(struct.pack(">h", sizes[0]) + name.encode() + struct.pack(">i", sizes[1]) + value.encode())
     fields, remark = b"".join(pairs), b"" if random.random() < 0.97 else b"r"
     size = len(fields) if random.random() < 0.97 else random.choice((0, -1, len(fields) - 1, 1 << 30))
-    numbers = code, random.choice((0, 3, 13, 14, 255)), random.choice((0, 513, -1)), random.choice((0, -5, 77))
-    head = struct.pack(">hBhii", *numbers, random.choice((0, 0, 0, 2, 1)))
+    language = _usual(random, (0, 3, 13), (14, 15, 255))
+    numbers = code, language, random.choice((0, 513, -1)), random.choice((0, -5, 77)), _usual(random, (0, 2), (1, -1))
+    head = struct.pack(">hBhii", *numbers)
     return head + struct.pack(">i", len(remark)) + remark + struct.pack(">i", size) + fields
 
 
 def _frame(random: Random) -> bytes:
-    code = random.choice((310, 310, 320, 10, 11, 361, 34))
-    kind = random.choice((0, 0, 1)) if random.random() < 0.98 else 2
+    code, kind = _usual(random, (310, 320, 10, 11, 361), (34, 0)), _usual(random, (0, 0, 1), (2, 255))
     header = (_binary_header if kind == 1 else _json_header)(random, code)
     if random.random() < 0.05:
         place = random.randrange(len(header))
@@ -171,9 +179,9 @@ def _scan_requests(random: Random) -> None:
     before = random.randbytes(random.choice((0, 0, 5)))
     data = before + b"".join(frames)
     end = len(data) if random.random() < 0.8 else random.randrange(len(before), len(data) + 1)
-    until = random.choice((1 << 62, 1 << 62, len(before), len(before) + 1, end))
-    buffer = random.choice((bytes, bytearray, memoryview))(data)
-    compare("scan_requests", buffer, len(before), end, until, random.choice((1 << 62, 0, 1, 3)), REQUESTS)
+    until = random.choice((1 << 62, 1 << 62, len(before) + 1, end)) if random.random() < 0.95 else len(before)
+    buffer = random.choice(ANY)(data)
+    compare("scan_requests", buffer, len(before), end, until, _usual(random, (1 << 62, 1, 3), (0, -1)), REQUESTS)
 
 
 COMPARISONS: dict[str, Callable[[Random], None]] = {"scan_requests": _scan_requests}

@@ -10,7 +10,7 @@ from itertools import accumulate
 from random import Random
 from typing import Any
 
-from support.codec_twins import COMPILED, compare, outcome
+from support.codec_twins import ANY, COMPILED, compare, let_go, outcome
 from tallystick.codec import chunks, pages, parts, stored
 from tallystick.codec.checksum import crc32c
 from tallystick.codec.frames import PLAIN_ADD, PLAIN_READ
@@ -39,6 +39,8 @@ def _run(random: Random) -> tuple[array[int], array[int], bytes]:
         bounds[at] = random.choice((*_LIES, len(data), bounds[at] + 1))
     if random.random() < 0.1:
         data[random.choice(range(8)) + len(frames[0])] ^= 1 << random.randrange(8)
+    if random.random() < 0.03:
+        del data[-1:]
     return array("q", range(count)), bounds, bytes(data)
 
 
@@ -71,6 +73,34 @@ def _page_pieces(random: Random) -> None:
         starts.pop()
     base = random.choice((0, 1 << 40, (1 << 63) - 1, (1 << 63) - 1, -1))
     compare("page_pieces", array("q", entries), array("Q", starts), base)
+
+
+def _parts(random: Random) -> list[Any]:
+    sizes = [random.choice((0, 5, 100, 3000)) for _ in range(random.choice((0, 1, 3, 20)))]
+    return [random.choice(ANY)(random.randbytes(size)) for size in sizes]
+
+
+def _crc32c_of_parts(random: Random) -> None:
+    parts = random.choice((list, tuple))(_parts(random))
+    compare("crc32c_of_parts", parts, random.choice((0, 7, 0xFFFFFFFF, *((1 << 32, -1) if parts else ()))))
+
+
+def _copy_parts(random: Random) -> None:
+    assert COMPILED is not None
+    from_parts = _parts(random)
+    room = max(0, sum(map(len, from_parts)) + random.choice((0, 0, 50, -1, -60)))
+    before = random.randbytes(room)
+    overlapping = slice(random.randrange(room + 1), room) if random.random() < 0.3 else slice(0)
+    results = []
+    for function in (REFERENCES["copy_parts"], COMPILED.copy_parts):
+        memory = bytearray(before)
+        whole = memoryview(memory)
+        results.append((outcome(function, [whole[overlapping], *from_parts], whole), memory))
+        whole.release()
+        let_go(memory)
+    let_go(from_parts)
+    assert results[0][0] == results[1][0]
+    assert results[0][0] == "refused" or results[0] == results[1]
 
 
 def _dense_locations(random: Random) -> None:
@@ -150,29 +180,6 @@ def _count_good_chunks(random: Random) -> None:
     if random.random() < 0.05:
         bounds.pop()
     compare("count_good_chunks", data, bounds, checksums)
-
-
-def _parts(random: Random) -> list[Any]:
-    kinds: list[Callable[[bytes], Any]] = [bytes, bytearray, memoryview]
-    sizes = [random.choice((0, 5, 100, 3000)) for _ in range(random.choice((0, 1, 3, 20)))]
-    return [random.choice(kinds)(random.randbytes(size)) for size in sizes]
-
-
-def _crc32c_of_parts(random: Random) -> None:
-    compare("crc32c_of_parts", random.choice((list, tuple))(_parts(random)), random.choice((0, 7, 0xFFFFFFFF)))
-
-
-def _copy_parts(random: Random) -> None:
-    assert COMPILED is not None
-    from_parts = _parts(random)
-    room = max(0, sum(map(len, from_parts)) + random.choice((0, 0, 50, -1, -60)))
-    before = random.randbytes(room)
-    results = []
-    for function in (REFERENCES["copy_parts"], COMPILED.copy_parts):
-        memory = bytearray(before)
-        results.append((outcome(function, from_parts, memoryview(memory)), memory))
-    assert results[0][0] == results[1][0]
-    assert results[0][0] == "refused" or results[0] == results[1]
 
 
 COMPARISONS: dict[str, Callable[[Random], None]] = {
