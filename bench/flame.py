@@ -10,7 +10,9 @@ browser, and click on one. With ``--idle`` before the name also what waits is dr
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +21,14 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 TIMES_A_SECOND = 100
 SAMPLER = "py-spy"
+# The sampler kills what it started when it is stopped by Ctrl-C, and does not tell how that ended. So it starts this,
+# which writes the exit code of the bench into a pipe; the bench stops its servers, and ends in its own time.
+LAUNCHER = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGINT, lambda *_: None)
+pipe, *bench = sys.argv[1:]
+os.write(int(pipe), str(subprocess.call(bench, pass_fds=[int(pipe)])).encode())
+"""
 
 
 def benches() -> list[str]:
@@ -33,10 +43,19 @@ def sampler() -> str | None:
     return str(here) if here.exists() else shutil.which(SAMPLER)
 
 
-def command_of(program: str, name: str, svg: Path, options: list[str], *, idle: bool) -> list[str]:
+def command_of(program: str, name: str, svg: Path, options: list[str], *, pipe: int, idle: bool) -> list[str]:
     recorded = [program, "record", "--subprocesses", "--rate", str(TIMES_A_SECOND), "--output", str(svg)]
+    launcher = [sys.executable, "-c", LAUNCHER, str(pipe)]
     bench = [sys.executable, str(FOLDER / f"{name}.py"), *(options or ["--quick"])]
-    return [*recorded, *(["--idle"] if idle else []), "--", *bench]
+    return [*recorded, *(["--idle"] if idle else []), "--", *launcher, *bench]
+
+
+def sampled(command: list[str], writer: int, reader: int) -> str:
+    """Run the sampler until it and the bench have ended. Returns the bench's exit code, or "" if it was stopped."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for the sampler, which draws then, and for the bench
+    with subprocess.Popen(command, pass_fds=[writer]), os.fdopen(reader) as codes:
+        os.close(writer)
+        return codes.read()  # its end comes when nobody has the pipe any more
 
 
 def main() -> int:
@@ -53,7 +72,9 @@ def main() -> int:
     svg: Path = arguments.svg or Path("out") / f"flame-{arguments.name}.svg"
     svg.parent.mkdir(parents=True, exist_ok=True)
     before = svg.stat().st_mtime_ns if svg.exists() else 0
-    subprocess.run(command_of(program, arguments.name, svg, arguments.options, idle=arguments.idle), check=False)
+    reader, writer = os.pipe()
+    command = command_of(program, arguments.name, svg, arguments.options, pipe=writer, idle=arguments.idle)
+    code = sampled(command, writer, reader)
     if not svg.exists() or svg.stat().st_mtime_ns == before:
         print(
             f"{parser.prog}: nothing was drawn. Where other processes may not be read (a container without "
@@ -62,6 +83,10 @@ def main() -> int:
         )
         return 1
     print(svg)
+    if code != "0":
+        how = f"ended with exit code {code}" if code else "was stopped"
+        print(f"{parser.prog}: the bench {how}: what is drawn is no whole run", file=sys.stderr)
+        return 1
     return 0
 
 
