@@ -44,22 +44,36 @@ def run(
     arguments = parser.parse_args()
     chosen = {name: value for name in options or {} if (value := getattr(arguments, name)) is not None}
     if missing:
-        print(f"{parser.prog}: the original cannot run here: {missing}", file=sys.stderr)
+        print(f"{parser.prog}: {refusal(missing)}", file=sys.stderr)
         return 1
+    return report_of(
+        parser, lambda: measure(arguments.quick, **chosen), markdown, arguments.json, arguments.docs, place
+    )
+
+
+def report_of(
+    parser: argparse.ArgumentParser,
+    measure: Callable[[], Results],
+    markdown: Callable[[Results], str],
+    rounds: Path | None,
+    docs: Path | None = None,
+    place: str = "",
+) -> int:
+    """Measure, print the report, and write it. Returns the exit code."""
     try:
-        _require_place(arguments.json, arguments.docs, place)
+        _require_place(rounds, docs, place)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the servers of a run would outlive it
     try:
-        results = measure(arguments.quick, **chosen)
+        results = measure()
     except KeyboardInterrupt:
         print(f"{parser.prog}: interrupted: nothing is written", file=sys.stderr)
         return INTERRUPTED
     table = markdown(results)
     print(table, flush=True)
     try:
-        _write(results, table, arguments.json, arguments.docs, place)
+        _write(results, table, rounds, docs, place)
     except OSError as error:  # the disk has become full, for instance
         print(f"{parser.prog}: the report is above, but could not be written: {error}", file=sys.stderr)
         return 1
@@ -83,7 +97,7 @@ def _require_place(rounds: Path | None, docs: Path | None, place: str) -> None:
 
 def _write(results: Results, table: str, rounds: Path | None, docs: Path | None, place: str) -> None:
     """A file is there as a whole, or as it was before."""
-    texts = {rounds: json.dumps(results, indent=1, default=asdict) + "\n"} if rounds else {}
+    texts = {rounds: as_json(results) + "\n"} if rounds else {}
     if docs:
         texts[docs] = replace_table(docs.read_text(), table, place)
     for file, text in texts.items():
@@ -93,6 +107,14 @@ def _write(results: Results, table: str, rounds: Path | None, docs: Path | None,
             part.replace(file)
         finally:
             part.unlink(missing_ok=True)
+
+
+def refusal(missing: str) -> str:
+    return f"the original cannot run here: {missing}. It needs a JDK, 17 or newer, and Maven, which downloads it once"
+
+
+def as_json(results: Results) -> str:
+    return json.dumps(results, indent=1, default=asdict)
 
 
 def _part(file: Path) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import command
 from machine import cpu_seconds
 
 import tallystick
@@ -112,28 +112,26 @@ async def rounds(pairs: list[tuple[str, str]], ledgers: int, entries: int, size:
     return [await measure(java, *pair, ledgers, entries, size) for pair in pairs]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ledgers", type=int, default=200)
-    parser.add_argument("--entries", type=int, default=500)
-    parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--json")
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--ledgers", type=int, default=200, help="how many are written (200)")
+    parser.add_argument("--entries", type=int, default=500, help="of each ledger (500)")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of an entry (1024)")
+    parser.add_argument("--rounds", type=int, default=1, help="of each of the four pairs, half a minute each (1)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds there")
     arguments = parser.parse_args()
     if reason := missing():
-        raise SystemExit(f"the original cannot run here: {reason}")
-    pairs = [("tally", "tally"), ("tally", "java"), ("java", "tally"), ("java", "java")] * arguments.rounds
-    results = asyncio.run(rounds(pairs, arguments.ledgers, arguments.entries, arguments.size))
-    result = {
-        "ledgers": arguments.ledgers,
-        "entries_each": arguments.entries,
-        "bytes": arguments.size,
-        "rounds": results,
-    }
-    print(json.dumps(result, indent=2))
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
+        print(f"{parser.prog}: {command.refusal(reason)}", file=sys.stderr)
+        return 1
+
+    def measured() -> command.Results:
+        pairs = [("tally", "tally"), ("tally", "java"), ("java", "tally"), ("java", "java")] * arguments.rounds
+        ledgers, entries, size = arguments.ledgers, arguments.entries, arguments.size
+        results = asyncio.run(rounds(pairs, ledgers, entries, size))
+        return {"ledgers": ledgers, "entries_each": entries, "bytes": size, "rounds": results}
+
+    return command.report_of(parser, measured, command.as_json, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,7 +8,7 @@ when it says so, counted from the start of its process. Queues that are to be bu
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import resource
 import shutil
 import subprocess
@@ -17,6 +17,9 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
+
+import command
 
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, TOPICS, ConfigFiles
 from tallystick.rocketmq.broker.offsets import SavedOffsets
@@ -37,15 +40,18 @@ BODY = bytes(100)
 HOST = StoreSettings().store_host
 
 
-def fill(directory: str, queues: int, messages: int) -> None:
-    """Never returns: it sends until it is killed. Says "full" when every queue has so many messages."""
-    clock = SystemClock()
+def fill(directory: str, queues: int, messages: int) -> NoReturn:
+    """Never returns: it sends until it is killed, or whoever started it. Says "full" when every queue has so many
+    messages."""
+    clock, parent = SystemClock(), os.getppid()
     store = MessageStore.open(OsDisk(), directory, StoreSettings(), clock, Events())
     places = [(f"Topic{number // QUEUES_OF_A_TOPIC}", number % QUEUES_OF_A_TOPIC) for number in range(queues)]
 
     def upkeep() -> None:
         while True:
             time.sleep(1)
+            if os.getppid() != parent:
+                os._exit(1)  # it would fill the disk
             store.flush()
             store.maintain(clock.wall_ms())
 
@@ -78,7 +84,7 @@ def tables(directory: str, queues: int) -> None:
     files.save(CONSUMER_OFFSETS, dialect.write(SavedOffsets(DataVersion(), offsets)))
 
 
-def measure(directory: str, queues: int, messages: int, rounds: int, load_s: float) -> dict[str, object]:
+def measure(directory: str, queues: int, messages: int, rounds: int, load_s: float) -> command.Results:
     fill = [sys.executable, str(Path(__file__).resolve()), "--fill", directory, "--queues", str(queues)]
     serve = [sys.executable, "-m", "tallystick", "broker", "run"]
     for key, value in (
@@ -102,42 +108,44 @@ def measure(directory: str, queues: int, messages: int, rounds: int, load_s: flo
     }
 
 
-def _until(command: list[str], word: str, then_s: float) -> tuple[float, float]:
+def _until(words: list[str], word: str, then_s: float) -> tuple[float, float]:
     """Run it until it says so, and kill it some time later; how long it took to say it, and the CPU of its whole life,
     in seconds."""
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline().strip()
-        took = time.perf_counter() - began
-        time.sleep(then_s)
-        process.kill()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline().strip()
+            took = time.perf_counter() - began
+            time.sleep(then_s)
+        finally:
+            process.kill()
     assert line.startswith(word), f"it said {line!r}"
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--queues", type=int, default=20_000)
-    parser.add_argument("--messages", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--load-seconds", type=float, default=5.0)
-    parser.add_argument("--json")
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--queues", type=int, default=20_000, help="how many there are (20000)")
+    parser.add_argument("--messages", type=int, default=1000, help="in each of them (1000): 4 GB for 20,000 queues")
+    parser.add_argument("--rounds", type=int, default=3, help="kills and starts (3)")
+    parser.add_argument("--load-seconds", type=float, default=5.0, help="sends until each kill, in seconds (5)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds there")
     parser.add_argument("--fill", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.fill:
         fill(arguments.fill, arguments.queues, arguments.messages)
-        return
-    directory = tempfile.mkdtemp(prefix="tally-restart-")
-    try:
-        result = measure(directory, arguments.queues, arguments.messages, arguments.rounds, arguments.load_seconds)
-        print(json.dumps(result, indent=2))
-        if arguments.json:
-            Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
-    finally:
-        shutil.rmtree(directory)
+
+    def measured() -> command.Results:
+        directory = tempfile.mkdtemp(prefix="tally-restart-")
+        try:
+            return measure(directory, arguments.queues, arguments.messages, arguments.rounds, arguments.load_seconds)
+        finally:
+            shutil.rmtree(directory)
+
+    return command.report_of(parser, measured, command.as_json, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
