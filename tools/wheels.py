@@ -22,6 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MACHINES = ("x86_64", "aarch64")
 NEEDS = ("setuptools>=77", "ziglang>=0.13")
+CANNOT_PREPARE = (
+    f"no environment with {' and '.join(NEEDS)}: they come from pip's index, some 90 MB, and the environment from "
+    "this Python's venv (Debian: apt-get install python3-venv)"
+)
 MODULE = "tallystick/codec/_compiled.abi3.so"
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 
@@ -31,7 +35,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for the wheels (default: dist)")
     out: Path = parser.parse_args(arguments).out.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        python = make_environment(Path(folder) / "environment")
+        try:
+            python = make_environment(Path(folder) / "environment")
+        except subprocess.CalledProcessError as error:
+            print(f"wheels: {CANNOT_PREPARE}: {error}", file=sys.stderr)
+            return 1
         for machine in MACHINES:
             print(make_wheel(machine, python, Path(folder) / machine, out), flush=True)
     return 0
