@@ -5,7 +5,7 @@ A run of entries that a client reads one after another is one piece of the file,
     magic "TALLYLG1" 8 | log id 8 | zeros 16 | stored frames … | zeros to a multiple of 4096
     frame      length 4 | header 4 | code 0 4 | ledger 8 | entry 8 | entry bytes            big-endian
 
-Frames are grouped into chunks of about 8 KiB (never cutting a frame): one checksum, one place in the cache.
+Frames are grouped into chunks of about 16 KiB (never cutting a frame): one checksum, one place in the cache.
 Where they are is in the log's index, a file of its own (``log_index.py``).
 
 A chunk that does not match its checksum is an I/O error for each entry in it, never "no such entry" (Q15).

@@ -23,7 +23,7 @@ from tallystick.errors import CorruptRecord
 from tallystick.runtime.disk import BLOCK_BYTES, Disk, File
 
 _WINDOW = 1024 * 1024
-_LONGEST_CHUNK = 64 * _WINDOW  # it ends with the first frame beyond some 32 KiB, and frames have a bound
+_LONGEST_CHUNK = 64 * _WINDOW  # it ends with the first frame that makes it long enough, and frames have a bound
 _HEAD = 28  # of a frame, before its entry
 _IDS = slice(12, 28)
 _FIXED = slice(4, 12)

@@ -17,7 +17,7 @@ class StorageSettings:
     journal_spare_segments: int = 8  # more free segments than these are deleted
     journal_bytes: int = 256 * MIB  # this much journal to replay makes a checkpoint due
     memtable_bytes: int = 64 * MIB  # this much in memory makes a checkpoint due
-    chunk_bytes: int = 8 * 1024  # the part of an entry log that one checksum covers, and that is read for one entry
+    chunk_bytes: int = 16 * 1024  # the part of an entry log that one checksum covers, and that is read for one entry
     read_cache_bytes: int = 32 * MIB  # checked chunks kept in memory
     open_logs: int = 256  # entry log files kept open
     compact_below: float = 0.2  # an entry log with a smaller part of live bytes is rewritten (minorCompactionThreshold)
