@@ -85,14 +85,15 @@ class Outgoing:
     def take(self) -> OutgoingPiece:
         """Take the next pieces as one, a slice at most; they count as written. Only when there are some."""
         pieces = self._pieces
-        parts, size = pieces.popleft()
-        if pieces and size + pieces[0].size <= SLICE_BYTES:
-            parts = list(parts)
+        piece = pieces.popleft()
+        if pieces and piece.size + pieces[0].size <= SLICE_BYTES:
+            parts, size = list(piece.parts), piece.size
             while pieces and size + pieces[0].size <= SLICE_BYTES:
                 parts += pieces[0].parts
                 size += pieces.popleft().size
-        self.written_bytes += size
-        return OutgoingPiece(parts, size).joined()
+            piece = OutgoingPiece(parts, size)
+        self.written_bytes += piece.size
+        return piece if len(piece.parts) == 1 else piece.joined()
 
     def clear(self) -> None:
         """Drop all pieces: nothing of them will be written."""
