@@ -44,6 +44,7 @@ class Producer:
         self._failure: Exception | None = None
         self._closed = False
         self._gathering = Gathering(context, group, self._start) if self._settings.gather_bytes else None
+        self._checked_topic: str | None = None  # the last one that passed: mostly it is the next one's, too
 
     def __repr__(self) -> str:
         return f"<Producer {self.group} {'closed' if self._closed else 'open'}>"
@@ -156,7 +157,9 @@ class Producer:
             raise UsageError("this producer is closed")
         if self._failure is not None:
             raise self._failure
-        check_topic(topic)
+        if topic is not self._checked_topic:
+            check_topic(topic)
+            self._checked_topic = topic
 
     # On the way
 

@@ -351,6 +351,16 @@ async def test_what_no_broker_would_take_is_refused_here(mq: RocketMQ, arguments
         await mq.producer("g").send(**arguments)
 
 
+async def test_each_topic_is_checked(cluster: FakeCluster, mq: RocketMQ) -> None:
+    await cluster.add()
+    producer = mq.producer("g")
+    for _ in range(2):
+        await producer.send("T", b"x")
+        for topic in ("T" * 128, "a b", b"T", ["T"]):
+            with pytest.raises(UsageError, match="topic"):
+                await producer.send(topic, b"x")  # type: ignore[arg-type]
+
+
 async def test_batches_that_no_broker_would_take(mq: RocketMQ) -> None:
     producer = mq.producer("g")
     for members in (
