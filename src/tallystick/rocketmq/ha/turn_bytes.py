@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 class TurnBytes:
     """Links spend the bytes of a turn. One that finds none left, or has more to send, waits: its ``pump`` is called in
-    the next turn, ahead of all others. Of those that wait, who found none left comes before who was served."""
+    the next turn, ahead of all others. Of those that wait, who found none left comes before who was served. Turns that
+    spend little are one."""
 
     def __init__(self, most: int) -> None:
         """``most``: bytes of one turn."""
@@ -22,7 +23,8 @@ class TurnBytes:
 
     def spend(self, count: int) -> None:
         self._left -= count
-        self._arm()
+        if self._left < self._most // 2:  # what a message takes is no reason for another turn of the loop
+            self._arm()
 
     def wait(self, pump: Callable[[], None]) -> None:
         self._waiting[pump] = None

@@ -37,7 +37,19 @@ async def test_who_waits_comes_first_in_the_next_turn_and_nobody_twice_in_one() 
     for _ in range(3):
         await asyncio.sleep(0)
     assert sent == ["a10"]
-    assert turn_bytes.left_for(late.pump) == 25
+    assert turn_bytes.left_for(late.pump) == 15
+
+
+async def test_turns_that_spend_little_are_one_and_none_spends_more_than_it_may() -> None:
+    turn_bytes, sent = TurnBytes(25), list[str]()
+    for _ in range(2):
+        Link(turn_bytes, 5, sent, "a").pump()
+        await asyncio.sleep(0)
+    assert turn_bytes.left_for(lambda: None) == 15
+    Link(turn_bytes, 5, sent, "b").pump()
+    assert turn_bytes.left_for(lambda: None) == 10
+    await asyncio.sleep(0)
+    assert turn_bytes.left_for(lambda: None) == 25
 
 
 async def test_a_closed_one_calls_nobody() -> None:
