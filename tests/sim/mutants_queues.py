@@ -180,7 +180,7 @@ QUEUE_MUTANTS = (
         STORE + "opening.py",
         "for queue in advance(told_ends, queues):",
         "for queue in ():",
-        "tests/sim/test_store.py",
+        "tests/unit/rocketmq/store/test_promotion_kills.py",
     ),
     Mutant(
         "units that are lost are read",
