@@ -6,6 +6,7 @@ authorities at once, so that certificates of the old and of the new one are take
 
 from __future__ import annotations
 
+import errno
 import os
 import ssl
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from tallystick.runtime.clock import Clock
 
 LOOK_S = 1.0  # files are looked at no more often
 _OTHERS = 0o007  # of a file's mode
+
+_FAULTS_OF_FILES = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR)  # who mends them changes a stamp
 
 Stamp = tuple[int, int, int, int]
 
@@ -61,6 +64,13 @@ class WatchedFiles:
         self.note()
         return self._stamps != stamps
 
+    def refused(self, error: UsageError) -> None:
+        """A changed file was refused. If that is not its own fault, but that of a process without descriptors, say, the
+        next look finds it changed once more."""
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) and cause.errno not in _FAULTS_OF_FILES:
+            self._stamps = ()
+
 
 class TlsContexts:
     """The context of one side. ``failed`` hears why a changed file is no good: what was read before counts then."""
@@ -86,6 +96,7 @@ class TlsContexts:
             try:
                 self._context = self._make(self._files)
             except UsageError as error:
+                self._watched.refused(error)
                 self._failed(str(error))
         return self._context
 

@@ -65,6 +65,7 @@ class WatchedText(Generic[T]):
         if self._is_old:
             self._read_again()
         elif isinstance(error, UsageError):
+            self._watched.refused(error)
             self._failed(str(error))
         elif error is not None:
             raise error

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import IO, cast
 
 import pytest
 
 from support.certificates import secret_file
 from support.waiting import until
 from tallystick.errors import UsageError
+from tallystick.runtime import certificates
 from tallystick.runtime.machine import this_machine
 from tallystick.runtime.watched_text import WatchedText
 from tallystick.runtime.worker import ThreadWorker, Worker
@@ -92,6 +96,41 @@ async def test_one_for_which_there_was_no_thread_is_read_when_there_is_one(tmp_p
             with pytest.raises(OSError, match="too many open files"):
                 file.value()
         await until(lambda: file.value() == "one and two")
+    finally:
+        file.close()
+
+
+async def test_one_that_could_not_be_opened_is_read_at_another_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process without descriptors lost the change."""
+    path, failures = secret_file(tmp_path / "users", "one"), list[str]()
+    file = WatchedText(path, lambda text, path: text, this_machine(), failures.append, every_s=0.0)
+
+    def opens(name: str, mode: str) -> IO[bytes]:
+        if not failures:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return cast("IO[bytes]", open(name, mode))
+
+    try:
+        monkeypatch.setattr(certificates, "open", opens, raising=False)
+        secret_file(path, "one and two")
+        await until(lambda: file.value() == "one and two")
+        assert len(failures) == 1 and "Too many open files" in failures[0]
+    finally:
+        file.close()
+
+
+async def test_one_that_is_missing_is_told_once(tmp_path: Path) -> None:
+    path, failures = secret_file(tmp_path / "users", "one"), list[str]()
+    file = WatchedText(path, lambda text, path: text, this_machine(), failures.append, every_s=0.0)
+    try:
+        os.unlink(path)
+        await until(lambda: file.value() == "one" and bool(failures))
+        for _ in range(9):
+            assert file.value() == "one"
+            await asyncio.sleep(0.001)
+        assert len(failures) == 1
     finally:
         file.close()
 
