@@ -25,5 +25,7 @@ def crc32c_digest(header: Buffer, payload: Buffer) -> bytes:
 
 @with_twin
 def crc32c_digests(headers: Sequence[Buffer], payloads: Sequence[Buffer]) -> bytes:
-    """The digests of entries, joined."""
+    """The digests of entries, joined. Raises ValueError if there are not as many headers as payloads."""
+    if len(headers) != len(payloads):
+        raise ValueError("there are not as many headers as payloads")
     return struct.pack(f">{len(headers)}I", *map(crc32c, payloads, map(crc32c, headers)))
