@@ -147,10 +147,16 @@ def _binary_header(random: Random, code: int) -> bytes:
     pairs = []
     for name, value in _fields(random, code):
         sizes = [len(name.encode()), len(value.encode())]
-        if random.random() < 0.005:
-            sizes[random.randrange(2)] = random.choice((0, -1, 1, 30000, sizes[0] + 1))
+        if random.random() < 0.01:
+            place = random.randrange(2)
+            sizes[place] = random.choice((0, -1, 1, 30000, sizes[place] + 1, sizes[place] - 1))
         if value or random.random() < 0.1:
             pairs.append(struct.pack(">h", sizes[0]) + name.encode() + struct.pack(">i", sizes[1]) + value.encode())
+    if pairs and random.random() < 0.03:  # the last one goes on behind the header
+        *_, (name, value) = _fields(random, code) or [("n", "b")]
+        pairs[-1] = (
+            struct.pack(">h", len(name)) + name.encode() + struct.pack(">i", len(value.encode()) + 1) + value.encode()
+        )
     fields, remark = b"".join(pairs), b"" if random.random() < 0.97 else b"r"
     size = len(fields) if random.random() < 0.97 else random.choice((0, -1, len(fields) - 1, 1 << 30))
     language = _usual(random, (0, 3, 13), (14, 15, 255))

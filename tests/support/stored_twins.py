@@ -68,7 +68,9 @@ def _page_pieces(random: Random) -> None:
         entry += random.choice(gaps)
     if random.random() < 0.1:
         entries.append((1 << 63) - 1)
-    starts = [random.randrange(1 << 40) if random.random() < 0.999 else (1 << 64) - 1 for _ in entries]
+    starts = [
+        random.choice((0, random.randrange(1 << 40))) if random.random() < 0.999 else (1 << 64) - 1 for _ in entries
+    ]
     if random.random() < 0.05 and starts:
         starts.pop()
     base = random.choice((0, 1 << 40, (1 << 63) - 1, (1 << 63) - 1, -1))

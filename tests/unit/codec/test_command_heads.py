@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import pytest
 from msgspec import Raw
@@ -36,6 +37,12 @@ def test_texts_are_escaped(size: int) -> None:
     fields = {text: text[::-1]}
     header = json.loads(encode_head(0, fields, 0, "PYTHON", 0, text, 0, 0)[8:])
     assert header["extFields"] == fields and header["remark"] == text
+
+
+@pytest.mark.parametrize("behind", [(1 << 32) - 50, 1 << 32, 1 << 63, -1000])
+def test_a_command_whose_length_cannot_be_said_is_refused(behind: int) -> None:
+    with pytest.raises(struct.error):
+        encode_head(0, None, 0, "PYTHON", 0, None, 0, behind)
 
 
 def test_a_text_that_is_none_is_refused() -> None:

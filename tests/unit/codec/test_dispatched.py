@@ -39,6 +39,17 @@ def test_entries_are_chained_behind_their_slots() -> None:
     assert (slots[1], slots[1502], slots.count(0)) == (12, 10, 1501)
 
 
+@pytest.mark.parametrize("key_hash", [1 << 31, (1 << 32) - 1, -1 - (1 << 31)])
+def test_an_entry_with_a_hash_too_large_is_refused(key_hash: int) -> None:
+    with pytest.raises(struct.error):
+        add_index_entries([key_hash], [1], [1], 0, 1, array("i", [0] * 5), bytearray(1))
+
+
+def test_times_may_be_as_far_apart_as_numbers_can_be() -> None:
+    data, _ = add_index_entries([1], [1], [(1 << 63) - 1], -(1 << 63), 1, array("i", [0] * 5), bytearray(1))
+    assert ENTRY.unpack(data) == (1, 1, 0x7FFFFFFF, 0)
+
+
 def test_slots_without_a_page_are_not_written() -> None:
     slots = array("i", [0] * 1025)
     with pytest.raises(IndexError):

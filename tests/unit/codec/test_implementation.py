@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import random as chance
+import struct
 import subprocess
 import sys
 import tracemalloc
 from array import array
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, mmap
 from pathlib import Path
 from random import Random
 
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from support import codec_twins, message_twins, record_twins, request_twins, stored_twins, v3_twins
 from support.codec_twins import COMPILED
 from tallystick.codec import reads
-from tallystick.codec.frames import AddFrames, AddRun
+from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, AddFrames, AddRun
 from tallystick.codec.implementation import REFERENCES, in_use, is_compiled, load
 from tallystick.codec.pulled import PulledRun
 from tallystick.codec.reads import EntryRun, EvenEntries, PackedEntries, SpreadEntries
@@ -109,6 +111,55 @@ def test_bytes_outside_of_the_buffer_are_never_read(bounds: tuple[int, int]) -> 
 
 
 @needs_compiled
+@pytest.mark.parametrize(("size", "gap"), [(40, -4), (40, -40), (40, -80), (-40, 40)])
+@pytest.mark.parametrize("name", ["open_entries", "open_together", "open_singles"])
+def test_entries_that_overlap_are_refused(name: str, size: int, gap: int) -> None:
+    even = EvenEntries(memoryview(bytes(80)), size, gap)
+    arguments = ([0, 1], even, 5) if name == "open_singles" else (even, 5, 0)
+    assert COMPILED is not None
+    with pytest.raises((ValueError, ZeroDivisionError)):
+        getattr(COMPILED, name)(*arguments, COMPILED.crc32c_digests, 4)
+
+
+@needs_compiled
+def test_behind_the_highest_id_is_no_entry() -> None:
+    last = (1 << 63) - 1
+    assert COMPILED is not None
+    parts = [
+        COMPILED.encode_adds(b"", 5, entry, -1, 0, [b"p"], COMPILED.crc32c_digest, 4)[0] for entry in (last, ~last)
+    ]
+    entries = [frames.joined(0, 1)[ADD_PREFIX:] for frames in parts]
+    for name in ("open_entries", "open_together"):
+        run = getattr(COMPILED, name)(entries, 5, last, COMPILED.crc32c_digests, 4)
+        assert (len(run), run.last) == (1, last)
+
+
+@needs_compiled
+def test_no_payload_is_written_behind_the_room_for_all() -> None:
+    """The length of a view of other numbers is not that of its bytes."""
+    assert COMPILED is not None
+    frames, _ = COMPILED.encode_adds(b"", 5, 0, -1, 0, [bytes(4004)], COMPILED.crc32c_digest, 4)
+    entry = memoryview(frames.joined(0, 1)[ADD_PREFIX:]).cast("q")
+    assert len(COMPILED.open_together([entry], 5, 0, COMPILED.crc32c_digests, 4)) == 0
+
+
+@needs_compiled
+def test_a_frame_whose_length_cannot_be_said_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing reads the payloads, which therefore take no memory."""
+    assert COMPILED is not None
+    monkeypatch.setitem(REFERENCES, "encode_v3_adds", lambda *_: "the reference")
+    with (
+        mmap(-1, 1 << 32, flags=MAP_PRIVATE | MAP_ANONYMOUS, prot=PROT_READ) as memory,
+        memoryview(memory) as all_bytes,
+    ):
+        with all_bytes[: (1 << 32) - 60] as payload, pytest.raises(OverflowError):
+            COMPILED.encode_adds(b"", 5, 0, -1, 0, [payload], COMPILED.crc32c_digest, 4)
+        head = struct.pack(">II20sqq", (1 << 32) - 1, PLAIN_ADD, b"", 5, 0)
+        with all_bytes[: (1 << 32) + 3 - len(head)] as payload:
+            assert COMPILED.encode_v3_adds(0, [0], [head, payload]) == "the reference"
+
+
+@needs_compiled
 def test_buffers_are_let_go() -> None:
     """A bytearray can be resized again after each call, also one that failed."""
     assert COMPILED is not None
@@ -159,6 +210,7 @@ def _growth(name: str, seed: int, count: int) -> list[int]:
         COMPARISONS[name](Random(seed + at))
     gc.collect()  # Python 3.11 keeps each tuple of 20 items until then
     sys._clear_type_cache()  # and names of attributes that were looked up
+    struct._clearcache()  # type: ignore[attr-defined]  # and up to a hundred formats
     growth = [tracemalloc.get_traced_memory()[0] - held]
     return growth + [sys.getrefcount(each) - before for each, before in zip(SHARED, owners, strict=True)]
 
