@@ -14,6 +14,8 @@ from typing import Any
 
 from report import replace_table
 
+from tallystick.errors import UsageError
+
 Results = dict[str, Any]  # a report before it is Markdown or JSON
 INTERRUPTED = 128 + signal.SIGINT  # as the exit code
 
@@ -70,6 +72,9 @@ def report_of(
     except KeyboardInterrupt:
         print(f"{parser.prog}: interrupted: nothing is written", file=sys.stderr)
         return INTERRUPTED
+    except UsageError as error:  # Spark without Java, for instance
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 1
     table = markdown(results)
     print(table, flush=True)
     try:

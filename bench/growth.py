@@ -282,7 +282,7 @@ def markdown(results: command.Results) -> str:
                 f"{one.client_us:,.1f} + {one.servers_us:,.1f} = {total:,.1f}"
                 for one, total in zip(each, totals, strict=True)
             ]
-            rows.append([operation, *cells, f"{totals[-1] / totals[0]:.2f}" if totals[0] else "-"])
+            rows.append([operation, *cells, f"{totals[-1] / totals[0]:.2f}" if totals[0] and len(sizes) > 1 else "-"])
         parts += [
             f"{axis.capitalize()} ({AXES[axis]}):",
             grid(["operation", *map("{:,}".format, sizes), "last ÷ first"], rows),

@@ -11,6 +11,8 @@ from typing import Any
 import command
 import pytest
 
+from tallystick.errors import UsageError
+
 
 def measured(quick: bool, **chosen: str) -> dict[str, Any]:
     return {"quick": quick, **chosen}
@@ -79,6 +81,16 @@ def test_a_run_that_is_stopped_leaves_the_last_report_as_it_is(tmp_path: Path, m
 
     assert run(monkeypatch, interrupted, "--json", str(rounds)) == command.INTERRUPTED
     assert rounds.read_text() == "{}" and os.listdir(tmp_path) == ["some.json"]
+
+
+def test_what_the_machine_lacks_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_java(quick: bool) -> dict[str, Any]:
+        raise UsageError("Spark needs Java 17 or newer")
+
+    assert run(monkeypatch, without_java) == 1
+    assert capsys.readouterr().err == "some.py: Spark needs Java 17 or newer\n"
 
 
 def test_a_disk_that_is_full_at_the_end_costs_no_figure(

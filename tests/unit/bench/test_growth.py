@@ -49,11 +49,13 @@ def test_the_last_size_stands_beside_the_first() -> None:
         Cost("entries", 1000, "append", 5, 4.0, 6.0, 0.1), Cost("entries", 10**7, "append", 5, 5.0, 10.0, 0.1),
         Cost("ledgers", 10, "open", 5, 0.0, 0.0, 0.1), Cost("ledgers", 10**5, "open", 5, 1.0, 0.0, 0.1),
     ]  # fmt: skip
+    costs.append(Cost("topics", 10, "send", 5, 4.0, 6.0, 0.1))
     machine = {"cores": 2, "cpu": "Chip", "python": "3.11", "codec": "python"}
     text = markdown({"machine": machine, "load": 1.0, "seconds": 9.0, "costs": costs})
     assert "| operation | 1,000 | 10,000,000 | last ÷ first |" in text
     assert "| append | 4.0 + 6.0 = 10.0 | 5.0 + 10.0 = 15.0 | 1.50 |" in text
     assert "| open | 0.0 + 0.0 = 0.0 | 1.0 + 0.0 = 1.0 | - |" in text
+    assert "| send | 4.0 + 6.0 = 10.0 | - |" in text, "there is nothing that it grew from"
 
 
 def test_sizes_of_the_command_line_reach_the_measurement(
