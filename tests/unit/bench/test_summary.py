@@ -135,10 +135,12 @@ def test_without_a_report_nothing_is_kept_and_the_docs_stay(
     docs, kept = tmp_path / "page.md", tmp_path / "figures.json"
     for file in (docs, kept):
         file.write_text("<!-- goals: begin -->\nold\n<!-- goals: end -->\n")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "stream.json").write_text(json.dumps(a_report(a_round(OURS))))  # it has none
     words = ["--out", str(tmp_path / "out"), "--kept", str(kept), "--keep", "--docs", str(docs)]
     monkeypatch.setattr(sys, "argv", ["x", *words])
     assert summary.main() == 1
-    assert "nothing was measured, and nothing is kept" in capsys.readouterr().err
+    assert "has no report of what has a goal: nothing is kept" in capsys.readouterr().err
     assert docs.read_text() == kept.read_text() == "<!-- goals: begin -->\nold\n<!-- goals: end -->\n"
 
 
