@@ -14,6 +14,7 @@ from support.brokers import benched, fill, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import pull
 from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.broker.pull_reads import PullRead
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag
@@ -77,7 +78,7 @@ async def test_nothing_is_kept_of_a_connection_that_ends_as_a_pull_of_it_is_serv
     async with with_pulls(tmp_path, monkeypatch, 3) as (broker, link):
         read = broker._pulls._reads.read
 
-        def end(link: Link, *args: Any) -> Command:
+        def end(link: Link, *args: Any) -> PullRead:
             link.abort("its peer has gone")
             return read(link, *args)
 
@@ -98,7 +99,7 @@ async def test_a_connection_whose_pulls_take_long_has_fewer_of_them(
         link_of_slow, link_of_quick = broker._server._main._links
         read, read_links = broker._pulls._reads.read, list[object]()
 
-        def work(link: Any, *args: Any) -> Command:
+        def work(link: Any, *args: Any) -> PullRead:
             read_links.append(link)
             ends = time.thread_time() + 0.003
             while link is link_of_slow and time.thread_time() < ends:
