@@ -142,7 +142,6 @@ def cases(functions: Functions, count: int, size: int) -> Cases:
         "scan_v3_read_requests": (v3_requests, 0, len(v3_requests)),
         "encode_v3_read_responses": (numbers, responses, 5),
         "scan_v3_reads": (v3_responses, 0, len(v3_responses)),
-        "responses_of_adds": (adds, bounds, 0, count),
         "responses_of_runs": ([(array("q", numbers), bounds, adds)],),
         "responses_of_runs, singles": ([(array("q", [0]), bounds[:2], adds)] * count,),
         "page_pieces": (array("q", numbers), bounds[:-1], 1 << 40),

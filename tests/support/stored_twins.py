@@ -44,13 +44,6 @@ def _run(random: Random) -> tuple[array[int], array[int], bytes]:
     return array("q", range(count)), bounds, bytes(data)
 
 
-def _responses_of_adds(random: Random) -> None:
-    entries, bounds, data = _run(random)
-    start = random.choice((0, 0, 0, random.randrange(len(entries)), random.randrange(len(entries)), -1))
-    stop = random.choice((len(entries), len(entries), start + 1, start, len(entries) + 1))
-    compare("responses_of_adds", data, bounds, start, stop)
-
-
 def _responses_of_runs(random: Random) -> None:
     runs: list[Any] = [_run(random) for _ in range(random.choice((0, 1, 1, 2, 5)))]
     if runs and random.random() < 0.1:  # another count of entries than of frames
@@ -187,7 +180,6 @@ def _count_good_chunks(random: Random) -> None:
 COMPARISONS: dict[str, Callable[[Random], None]] = {
     comparison.__name__.removeprefix("_"): comparison
     for comparison in (
-        _responses_of_adds,
         _responses_of_runs,
         _page_pieces,
         _dense_locations,

@@ -33,11 +33,21 @@ _FEW = 16  # below this many frames the strided way costs more than it saves
 
 
 @with_twin
-def responses_of_adds(data: bytes, bounds: array[int], start: int, stop: int) -> bytes:
-    """The responses with the entries of the adds ``start`` … ``stop`` - 1, of which add i is ``data[bounds[i]:bounds[i
-    + 1]]``. They are good ones: nothing is judged."""
-    count, bounds = stop - start, bounds[start : stop + 1]
-    size = bounds[1] - bounds[0]
+def responses_of_runs(runs: Sequence[StoredRun]) -> tuple[array[int], array[int], bytes]:
+    """The entries of all runs of adds, where the response with each begins, and the responses, one after another."""
+    entries, starts, parts, size = array("q"), array("Q"), list[bytes](), 0
+    for run_entries, bounds, data in runs:
+        entries.extend(run_entries)
+        starts.extend([bound - bounds[0] + size for bound in bounds[:-1]])
+        parts.append(_responses_of_adds(data, bounds))
+        size += len(parts[-1])
+    return entries, starts, parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _responses_of_adds(data: bytes, bounds: array[int]) -> bytes:
+    """The responses with the entries of adds, of which add i is ``data[bounds[i]:bounds[i + 1]]``. They are good ones:
+    nothing is judged."""
+    count, size = len(bounds) - 1, bounds[1] - bounds[0]
     if count >= _FEW and bounds == array("Q", range(bounds[0], bounds[0] + size * count + 1, size)):
         return _even_responses(data[bounds[0] : bounds[-1]], size, count)
     pack = _RESPONSE.pack
@@ -46,18 +56,6 @@ def responses_of_adds(data: bytes, bounds: array[int], start: int, stop: int) ->
         entry = data[bounds[at] + ADD_PREFIX : bounds[at + 1]]
         parts += (pack(ADD_PREFIX - 4 + len(entry), PLAIN_READ, 0), entry[:16], entry)
     return b"".join(parts)
-
-
-@with_twin
-def responses_of_runs(runs: Sequence[StoredRun]) -> tuple[array[int], array[int], bytes]:
-    """The entries of all runs of adds, where the response with each begins, and the responses, one after another."""
-    entries, starts, parts, size = array("q"), array("Q"), list[bytes](), 0
-    for run_entries, bounds, data in runs:
-        entries.extend(run_entries)
-        starts.extend([bound - bounds[0] + size for bound in bounds[:-1]])
-        parts.append(responses_of_adds(data, bounds, 0, len(run_entries)))
-        size += len(parts[-1])
-    return entries, starts, parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _even_responses(frames: bytes, size: int, count: int) -> bytes:

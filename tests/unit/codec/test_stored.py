@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.codec.stored import picked_responses, responses_of_adds, responses_of_runs
+from tallystick.codec.stored import picked_responses, responses_of_runs
 
 LEDGER, KEY = 5, b"k" * 20
 SIZES = st.integers(1, 40).flatmap(
@@ -41,11 +41,12 @@ def responses(first: int, sizes: list[int]) -> list[bytes]:
 
 @given(st.integers(0, 1 << 60), SIZES, st.binary(max_size=5), st.data())
 def test_responses_are_those_to_reads(first: int, sizes: list[int], before: bytes, data: st.DataObject) -> None:
-    _, bounds, frames = run_of(first, sizes, before)
+    entries, bounds, frames = run_of(first, sizes, before)
     start = data.draw(st.integers(0, len(sizes) - 1))
     stop = data.draw(st.integers(start + 1, len(sizes)))
     expected = b"".join(responses(first, sizes)[start:stop])
-    assert responses_of_adds(frames + b"end", bounds, start, stop) == expected
+    run = entries[start:stop], bounds[start : stop + 1], frames + b"end"
+    assert responses_of_runs([run])[2] == expected
     assert b"k" * 20 not in expected
 
 

@@ -222,7 +222,6 @@ PyObject *scan_v3_read_requests(ARGUMENTS);
 PyObject *encode_v3_reads(ARGUMENTS);
 PyObject *scan_v3_reads(ARGUMENTS);
 PyObject *encode_v3_read_responses(ARGUMENTS);
-PyObject *responses_of_adds(ARGUMENTS);
 PyObject *responses_of_runs(ARGUMENTS);
 PyObject *page_pieces(ARGUMENTS);
 PyObject *cut_chunks(ARGUMENTS);

@@ -48,7 +48,6 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION(encode_v3_reads),
     FUNCTION(scan_v3_reads),
     FUNCTION(encode_v3_read_responses),
-    FUNCTION(responses_of_adds),
     FUNCTION(responses_of_runs),
     FUNCTION(page_pieces),
     FUNCTION(cut_chunks),

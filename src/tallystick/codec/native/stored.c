@@ -70,26 +70,6 @@ static void put_responses(const Adds *adds, uint8_t *to) {
     }
 }
 
-PyObject *responses_of_adds(ARGUMENTS) {
-    static const Signature SIGNATURE = {"responses_of_adds", {"data", "bounds", "start", "stop"}, 4, 4};
-    PyObject *bound[4];
-    int64_t start, stop;
-    Adds adds;
-    if (!bind_arguments(&SIGNATURE, args, nargs, kwnames, bound) || !to_int64(bound[2], &start) ||
-        !to_int64(bound[3], &stop))
-        return NULL;
-    adds.start = (Py_ssize_t)start, adds.stop = (Py_ssize_t)stop;
-    if (!open_adds(&adds, bound[0], bound[1])) {
-        PyErr_Clear();
-        return call_reference(module, &SIGNATURE, bound);
-    }
-    PyObject *responses = PyBytes_FromStringAndSize(NULL, bytes_of(&adds));
-    if (responses != NULL)
-        put_responses(&adds, (uint8_t *)PyBytes_AsString(responses));
-    close_adds(&adds);
-    return responses;
-}
-
 /* The runs of a call, which are held until close_runs, and all that they have together. */
 typedef struct {
     Adds *adds;

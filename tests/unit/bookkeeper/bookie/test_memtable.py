@@ -16,7 +16,7 @@ from tallystick.bookkeeper.bookie.memtable import MemTable, MemTables, Rows, Run
 from tallystick.bookkeeper.bookie.places import Mark
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
-from tallystick.codec.stored import responses_of_adds
+from tallystick.codec.stored import responses_of_runs
 
 LEDGER = 5
 
@@ -29,7 +29,7 @@ def run_of(entries: list[int], payloads: list[bytes] | None = None) -> Run:
 
 
 def responses(run: Run, start: int, stop: int) -> bytes:
-    return responses_of_adds(run.data, run.bounds, start, stop)
+    return responses_of_runs([(run.entries[start:stop], run.bounds[start : stop + 1], run.data)])[2]
 
 
 def answer(entry: int, payload: bytes | None = None) -> bytes:
