@@ -58,6 +58,7 @@ _TEXTS = (
     "WAIT\x01true\x02UNIQ_KEY\x01AB\x02",
     'a"\\/\b\f\n\r\t\x7f',
     "Füße€",
+    "Ã¤",  # whose bytes in Latin 1 are UTF-8, too
     "\U0001f600",
     "x" * 5000,
     "null",
@@ -79,6 +80,7 @@ _NUMBERS = (
     "9223372036854775807",
     "-9223372036854775809",
     "999999999999999999",
+    "18446744073709551623",
     "",
     " 1",
     "1.0",
@@ -117,7 +119,10 @@ def _json_header(random: Random, code: int) -> bytes:
     def text(value: str) -> str:
         return json.dumps(value, ensure_ascii=random.random() < 0.5)
 
-    pairs = [f"{text(name)}:{text(value)}" for name, value in _fields(random, code)]
+    def name_text(name: str) -> str:
+        return text(name) if not name or random.random() < 0.998 else f'"\\u{ord(name[0]):04x}{name[1:]}"'
+
+    pairs = [f"{name_text(name)}:{text(value)}" for name, value in _fields(random, code)]
     if pairs and random.random() < 0.03:
         pairs[-1] = random.choice(
             ('"e":3', '"i":null', '"k":true', '"a":"\\u00e4"', '"a":"\\u0000"', '"a":"\\x"', '"a":"\x01"')
@@ -173,9 +178,13 @@ def _frame(random: Random) -> bytes:
         header = header[:place] + random.choice((b"", b'"', b"\\", b"\x00", b"\xff", b"}")) + header[place + 1 :]
     if random.random() < 0.02:
         header = header[: random.randrange(len(header))]
+    if random.random() < 0.02:
+        header += random.choice((b" ", b"}", b"x"))
     body = random.randbytes(random.choice((0, 1, 40)))
     sizes = [4 + len(header) + len(body), kind << 24 | len(header)]
-    if random.random() < 0.03:
+    if random.random() < 0.03:  # a header that goes on behind its frame
+        sizes[1] = kind << 24 | (sizes[0] + random.randrange(-3, 2))
+    elif random.random() < 0.03:
         sizes[random.randrange(2)] = random.choice((0, 3, 4, len(header), sizes[0] + 1, (1 << 24) - 1, (1 << 32) - 1))
     return struct.pack(">II", *sizes) + header + body
 

@@ -102,6 +102,14 @@ def test_it_stops_where_a_frame_is_not_whole_and_takes_no_more_than_asked(serial
         assert scan_requests(data, 0, len(data), until, ALL, REQUESTS)[1] == -(-until // size) * size
 
 
+@BOTH
+def test_a_frame_whose_content_costs_more_than_its_header_is_left(serialization: Serialization) -> None:
+    for size, count in ((1 << 19, 1), (1 << 20, 0)):
+        data = framed(send_header(), RequestCode.SEND_MESSAGE_V2, serialization, bytes(size))
+        requests, stop = scanned(data)
+        assert (len(requests), stop) == (count, count * len(data))
+
+
 def test_a_long_text_with_escapes_is_read() -> None:
     for size in (4094, 4095, 4096, 4097, 100_000):
         header = send_header(properties="\x02" + "x" * (size - 1))
