@@ -66,7 +66,7 @@ def report_of(
         _require_place(rounds, docs, place)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the servers of a run would outlive it
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the servers of a run would outlive it
     try:
         results = measure()
     except KeyboardInterrupt:
@@ -75,6 +75,8 @@ def report_of(
     except UsageError as error:  # Spark without Java, for instance
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
     table = markdown(results)
     print(table, flush=True)
     try:

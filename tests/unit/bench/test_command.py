@@ -22,13 +22,6 @@ def never(quick: bool, **chosen: str) -> dict[str, Any]:
     pytest.fail("it was measured")
 
 
-@pytest.fixture(autouse=True)
-def _signals(monkeypatch: pytest.MonkeyPatch) -> Any:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
 def run(monkeypatch: pytest.MonkeyPatch, measure: Any, *words: str) -> int:
     monkeypatch.setattr(sys, "argv", ["some.py", *words])
     return command.run("About.", "quickly", measure, lambda results: "the table", place="some")
@@ -79,7 +72,9 @@ def test_a_run_that_is_stopped_leaves_the_last_report_as_it_is(tmp_path: Path, m
         os.kill(os.getpid(), signal.SIGTERM)
         return {}
 
+    before = signal.getsignal(signal.SIGTERM)
     assert run(monkeypatch, interrupted, "--json", str(rounds)) == command.INTERRUPTED
+    assert signal.getsignal(signal.SIGTERM) is before
     assert rounds.read_text() == "{}" and os.listdir(tmp_path) == ["some.json"]
 
 

@@ -121,8 +121,9 @@ def test_the_report_goes_to_the_files_that_were_named(
     left_out.append(BEST)
     assert ledger.main() == 1
     docs.write_text("no place for a table")
-    with pytest.raises(ValueError, match="ledgers: begin"):
+    with pytest.raises(SystemExit, match="2"):
         ledger.main()
+    assert "ledgers: begin" in capsys.readouterr().err
 
 
 def test_what_was_just_written_is_read_once_and_each_time_from_a_new_ledger() -> None:
