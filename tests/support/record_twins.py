@@ -148,7 +148,9 @@ def _hash_client_ids(random: Random) -> None:
         )
     elif odd < 0.25:
         texts[place] = random.choice((b"", bytearray(text), text.decode(), text + b"\x02", b"x" * len(text)))
-    elif odd < 0.3:
+    elif odd < 0.28:  # too short for an id
+        texts = [text[: random.randrange(9)] for text in texts]
+    elif odd < 0.32:
         texts = [text.replace(b"UNIQ_KEY", b"UNIQ-KEY") for text in texts]
     compare("hash_client_ids", random.choice((list, tuple))(texts), _number(random, 1 << 32))
 
@@ -190,7 +192,7 @@ def _encode_head(random: Random) -> None:
     if tight < 0.03:  # hardly a byte that does not become six: little less room would be too little
         remark = "\x01" * random.randrange(550, 800)
     elif tight < 0.06:
-        fields = {chr(1 + number // 7) + chr(1 + number % 7): "\x01" for number in range(random.randrange(49))}
+        fields = {chr(14 + number // 18) + chr(14 + number % 18): "\x01" for number in range(random.randrange(324))}
     elif tight < 0.09:
         behind = random.choice((-1, (1 << 31) - 1, 1 << 31, (1 << 32) - 300, (1 << 32) - 1, 1 << 32, 1 << 64))
     compare("encode_head", numbers[0], fields, numbers[1], language, numbers[2], remark, numbers[3], behind)

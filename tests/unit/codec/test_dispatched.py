@@ -45,8 +45,9 @@ def test_an_entry_with_a_hash_too_large_is_refused(key_hash: int) -> None:
         add_index_entries([key_hash], [1], [1], 0, 1, array("i", [0] * 5), bytearray(1))
 
 
-def test_times_may_be_as_far_apart_as_numbers_can_be() -> None:
-    data, _ = add_index_entries([1], [1], [(1 << 63) - 1], -(1 << 63), 1, array("i", [0] * 5), bytearray(1))
+@pytest.mark.parametrize("begin_ms", [-(1 << 62), -(1 << 63)])
+def test_times_may_be_as_far_apart_as_numbers_can_be(begin_ms: int) -> None:
+    data, _ = add_index_entries([1], [1], [(1 << 63) - 1], begin_ms, 1, array("i", [0] * 5), bytearray(1))
     assert ENTRY.unpack(data) == (1, 1, 0x7FFFFFFF, 0)
 
 
