@@ -112,7 +112,7 @@ def test_bytes_outside_of_the_buffer_are_never_read(bounds: tuple[int, int]) -> 
 
 
 @needs_compiled
-@pytest.mark.parametrize(("size", "gap"), [(40, -4), (40, -40), (40, -80), (-40, 40), (-4, 40)])
+@pytest.mark.parametrize(("size", "gap"), [(40, -4), (40, -40), (40, -80), (-40, 40), (-4, 40), (0, 0)])
 @pytest.mark.parametrize("name", ["open_together", "open_singles", "open_entries"])
 def test_entries_that_overlap_are_not_opened(name: str, size: int, gap: int) -> None:
     """Twenty of them would fill the bytes, where they have 36 in all. Those without a byte may be none instead."""
