@@ -274,17 +274,15 @@ async def measure(kind: str, connections: int, seconds: float, folder: str) -> R
             alone = await timed(work, asyncio.create_task(asyncio.sleep(seconds / 3)))
             await turns()
             busy, began = busy_seconds(), time.monotonic()
-            crowd = await asyncio.create_subprocess_exec(
-                *me, "--crowd", kind, address, str(connections), str(ledger), stdout=subprocess.PIPE
-            )
-            memory: list[float] = []
-            watching = asyncio.create_task(watch_memory(serving.pid, memory))
-            crowded = await timed(work, asyncio.create_task(live_and_end(crowd, seconds)))
-            took = time.monotonic() - began
-            longest, count = await turns()
-            assert crowd.stdout
-            closed = int(await crowd.stdout.readline())
-            watching.cancel()
+            async with process(*me, "--crowd", kind, address, str(connections), str(ledger)) as crowd:
+                memory: list[float] = []
+                watching = asyncio.create_task(watch_memory(serving.pid, memory))
+                crowded = await timed(work, asyncio.create_task(live_and_end(crowd, seconds)))
+                took = time.monotonic() - began
+                longest, count = await turns()
+                assert crowd.stdout
+                closed = int(await crowd.stdout.readline())
+                watching.cancel()
             machine = (busy_seconds() - busy) / took
     finally:
         serving.stdin.close()
@@ -293,6 +291,18 @@ async def measure(kind: str, connections: int, seconds: float, folder: str) -> R
         kind, connections, seconds, longest, count, closed, statistics.median(alone) * 1000,
         statistics.median(crowded) * 1000, max(crowded) * 1000, len(crowded), max(memory), machine,
     )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def process(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """One that is gone when this is left, however that is."""
+    started = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.kill()
+            await started.wait()
 
 
 async def timed(work: Callable[[], Awaitable[None]], until: asyncio.Task[None]) -> list[float]:
