@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import many_ledgers
 from many_ledgers import FULL, BookieLoss, Latencies, Planned
 
@@ -16,3 +18,12 @@ def test_the_table_has_both_tasks_on_each_metadata_service() -> None:
 def test_latencies_are_those_of_the_slowest_too() -> None:
     results = Latencies.of([number / 1000 for number in range(1, 1001)])
     assert (results.p50_ms, results.p99_ms, results.max_ms) == (501.0, 991.0, 1000.0)
+
+
+def test_a_run_in_which_nothing_was_answered_after_the_loss_has_a_report() -> None:
+    none = Latencies.of([])
+    assert none == Latencies(math.inf, math.inf, math.inf)
+    loss = BookieLoss("SQLite", Latencies.of([0.001]), none, 0, {"no answer": 9}, 1, 1, 1, 1, 9)
+    machine = {"cores": 2, "cpu": "a processor", "python": "3.11"}
+    table = many_ledgers.markdown({"machine": machine, "size": FULL, "lost": [loss], "planned": []})
+    assert "| SQLite | 1 / inf ms | 1 / inf ms | inf ms |" in table
