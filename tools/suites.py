@@ -30,9 +30,8 @@ LAST_LINES = 15  # of a suite that failed and names no test
 MOST_FAILURES = 20  # of one suite that are named
 REASON_LENGTH = 200
 MUTANTS = "tests/sim/test_mutants.py"  # each is killed with one codec
-CODEC_USERS = tuple(
-    f"tests/unit/{room}" for room in ("bookkeeper", "codec", "pipeline", "rocketmq", "runtime", "sim", "sync")
-)
+# What uses the codec; the tests of the codec itself, and its comparisons, have both at hand anyway.
+CODEC_USERS = tuple(f"tests/unit/{room}" for room in ("bookkeeper", "pipeline", "rocketmq", "runtime", "sim", "sync"))
 KILL_MATRIX = "tests/spark/test_kill_matrix.py"  # as long as all others of Spark, which it can run beside
 
 
