@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import NamedTuple
+
+import msgspec
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
@@ -15,7 +16,7 @@ from tallystick.errors import NoSuchEntry, UsageError
 from tallystick.runtime.arguments import whole
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):  # made in a fifth of the time of a dataclass
     """One entry. ``length``: the ledger's payload bytes up to its end; ``lac``: the writer's when it was sent."""
 
     id: EntryId
