@@ -24,6 +24,8 @@ hypothesis.settings.register_profile(
 )
 # A commit has the same examples in each of its runs. (Hypothesis's own profile of this name is replaced.)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, database=None, derandomize=True)
+# Of suites that run again with the codec in Python.
+hypothesis.settings.register_profile("pure", hypothesis.settings.get_profile("ci"), max_examples=20)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "tallystick"))
 
 

@@ -70,8 +70,9 @@ def pytest(name: str, *arguments: str) -> Suite:
 
 
 def pure(name: str, *arguments: str) -> Suite:
-    """The same with the codec in pure Python, where a compiled one is installed."""
-    return replace(pytest(f"{name}-pure", *arguments), environment=(("TALLY_CODEC", "python"),))
+    """The same with the codec in pure Python, where a compiled one is installed, and with fewer random examples."""
+    environment = (("TALLY_CODEC", "python"), ("HYPOTHESIS_PROFILE", "pure"))
+    return replace(pytest(f"{name}-pure", *arguments), environment=environment)
 
 
 COMPUTING = (
@@ -82,6 +83,7 @@ COMPUTING = (
     pytest("wire", "tests/wire"),
     pytest("scenarios", "tests/scenarios", "-n", "2"),
     pytest("sim", "tests/sim", "-n", "2"),
+    pytest("kill-matrix", KILL_MATRIX),  # beside the rest of Spark: behind it it would be the last, and alone
     pure("unit", *CODEC_USERS, "-n", "2"),
     pure("wire", "tests/wire"),
     pure("sim", "tests/sim", "--ignore", MUTANTS, "-n", "2"),
@@ -91,7 +93,6 @@ WAITING = (
     pytest("interop", "tests/interop", "--ignore", "tests/interop/rocketmq"),
     pytest("conformance", "tests/conformance", "-n", "2"),
     pytest("spark", "tests/spark", "--ignore", KILL_MATRIX),
-    pytest("kill-matrix", KILL_MATRIX),
     pure("conformance", "tests/conformance", "-n", "2"),
 )
 LANES = (COMPUTING, WAITING)
