@@ -1,4 +1,4 @@
-"""One TCP connection that speaks remoting, either end: whole commands in, commands out once per loop tick.
+"""One TCP connection that speaks remoting, either end: whole commands in, commands out once per loop tick, or sooner.
 
 Received bytes are kept until they are taken as commands: by a client at once, by a server when it has time
 (``intake.py``). Commands are encoded as the peer takes them, a piece at a time: until then the response to a pull is
@@ -34,6 +34,9 @@ from tallystick.runtime.unsent_writes import UnsentWrites
 _COMMAND_BYTES = 512  # that a queued command takes beside its body: on the wire not quite, in memory about
 FLUSH_S = 0.005  # of one turn of the loop
 _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory hears of it
+# Requests of so many bytes leave before the end of the tick: a client may make hundreds in one, and without them their
+# server, its slaves and the client work one after another instead of at the same time.
+_EARLY_BYTES = 64 * 1024
 _DRAIN_S = 0.5  # for what is queued to leave when this side stops
 
 
@@ -68,14 +71,14 @@ class Outbox:
         ends_at = self._turn_time.ends(self._clock.now(), FLUSH_S)
         try:
             for link in () if self._waiting else links:
-                self._write(link)
+                self.write(link)
                 if self._clock.now() >= ends_at:
                     break
             self._wait(links)
             cpu = self._clock.cpu() if self._waiting else 0.0
             while self._waiting:
                 link = self._waiting.pop()
-                self._write(link)
+                self.write(link)
                 began, cpu = cpu, self._clock.cpu()
                 self._waiting.spent(link if link.alive else None, link.host, cpu - began)
                 if self._clock.now() >= ends_at:
@@ -90,7 +93,8 @@ class Outbox:
             if link.alive:
                 self._waiting.add(link, link.host)
 
-    def _write(self, link: Link) -> None:
+    def write(self, link: Link) -> None:
+        """Write what this link has; a fault ends it."""
         try:
             link.flush()
         except Exception as error:
@@ -156,8 +160,8 @@ class Link(asyncio.BufferedProtocol):
         self._ended = False
 
     def send(self, command: Command) -> None:
-        """Queue a response or a request; it leaves at the end of this loop tick, or is dropped if the link has
-        ended."""
+        """Queue a response or a request; it leaves at the end of this loop tick, a client's sooner behind many, or is
+        dropped if the link has ended."""
         if not self.alive:
             return
         if not self._queued_commands:
@@ -171,6 +175,8 @@ class Link(asyncio.BufferedProtocol):
         self._new_memory_bytes += memory_bytes
         if self._new_memory_bytes >= _TELL_BYTES:
             self.tell_unsent()
+        if self._out_wire_bytes >= _EARLY_BYTES and self._around.reads_on and not self._full:
+            self._around.outbox.write(self)
 
     def unsent_responses(self) -> set[int]:
         """Returns the opaques of the responses queued in this tick."""
