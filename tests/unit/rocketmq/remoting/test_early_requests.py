@@ -11,7 +11,7 @@ import uvloop
 
 from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
-from tallystick.rocketmq.wire.remoting import FrameReader, request
+from tallystick.rocketmq.wire.remoting import Command, FrameReader, request
 from tallystick.runtime.arena import Arena
 from tallystick.runtime.clock import SystemClock
 
@@ -57,10 +57,13 @@ def came(peer: socket.socket) -> bytes:
 def test_a_clients_requests_leave_before_their_tick_is_over(new_loop: NewLoop, is_client: bool) -> None:
     """A server works on the first ones while the client makes the others. A server's responses leave together."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_sends_many(is_client=is_client))
+        early_bytes, opaques = runner.run(_sends_many(is_client=is_client))
+    assert (early_bytes > COUNT * len(BODY) // 2) is is_client
+    assert opaques == list(range(COUNT)), "each once, in their order"
 
 
-async def _sends_many(*, is_client: bool) -> None:
+async def _sends_many(*, is_client: bool) -> tuple[int, list[int]]:
+    """Return how much came within the tick, and the opaques of all requests in the order in which they came."""
     link, peer = await connected(is_client=is_client)
     with peer:
         for number in range(COUNT):
@@ -68,21 +71,24 @@ async def _sends_many(*, is_client: bool) -> None:
             command.opaque = number
             link.send(command)
         early = came(peer)
-        assert (len(early) > COUNT * len(BODY) // 2) is is_client
         await asyncio.sleep(0.1)
         reader = FrameReader(None)
         reader.put(early + came(peer))
-        assert [command.opaque for command in reader.take()] == list(range(COUNT)), "each once, in their order"
     link.abort("the test is over")
+    return len(early), [command.opaque for command in reader.take()]
 
 
 def test_a_client_whose_peer_takes_nothing_keeps_its_requests(new_loop: NewLoop) -> None:
     """They are encoded as the peer takes them, and sending them again and again is not tried for each new one."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_sends_to_who_takes_nothing())
+        changes, left = runner.run(_sends_to_who_takes_nothing())
+    assert changes == (0.0, COUNT), "nothing was written meanwhile"
+    assert not left
 
 
-async def _sends_to_who_takes_nothing() -> None:
+async def _sends_to_who_takes_nothing() -> tuple[tuple[float, int], list[Command]]:
+    """Return what changed by more requests (when something left last, how many wait), and what waits once the peer
+    has taken all that it can get."""
     link, peer = await connected(is_client=True)
     with peer:
         while not link.full:
@@ -91,24 +97,26 @@ async def _sends_to_who_takes_nothing() -> None:
         active, queued = link.last_active, len(link._queued_commands)
         for _ in range(COUNT):
             link.send(request(10, {}, BODY))
-        assert (link.last_active, len(link._queued_commands)) == (active, queued + COUNT)
+        changes = link.last_active - active, len(link._queued_commands) - queued
         for _ in range(1000):
             if came(peer):
                 await asyncio.sleep(0.001)
             elif not link._queued_commands:
                 break
             await asyncio.sleep(0)
-        assert not link._queued_commands
+    left = link._queued_commands
     link.abort("the test is over")
+    return changes, left
 
 
 def test_a_fault_in_writing_early_ends_the_link(new_loop: NewLoop) -> None:
     """Some of it may have left: what comes behind would be taken for the rest of a frame."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_meets_a_fault())
+        error, is_alive = runner.run(_meets_a_fault())
+    assert (str(error), is_alive) == ("a fault of ours", False)
 
 
-async def _meets_a_fault() -> None:
+async def _meets_a_fault() -> tuple[ValueError, bool]:
     class Broken(asyncio.Transport):
         def write(self, data: bytes | bytearray | memoryview) -> None:
             raise ValueError("a fault of ours")
@@ -120,7 +128,8 @@ async def _meets_a_fault() -> None:
     with peer:
         assert link._transport is not None
         whole, link._transport = link._transport, Broken()
-        with pytest.raises(ValueError, match="a fault of ours"):
+        with pytest.raises(ValueError) as raised:
             link.send(request(10, {}, bytes(64 * 1024)))
-        assert not link.alive
+        is_alive = link.alive
         await link.disconnected.wait()
+    return raised.value, is_alive
