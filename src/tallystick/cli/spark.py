@@ -100,11 +100,7 @@ def ingest(
             settings=settings,
             listener=(lambda event: output.event_line(event, json=json)) if explain else None,
         )
-        try:
-            _follow(started)
-        finally:
-            _stop(started)
-            _tell(started, json=json)
+        _follow_to_its_end(started, json=json)
 
 
 def _source_options(source: str, uri: str | None, more: tuple[str, ...]) -> dict[str, str]:
@@ -151,6 +147,14 @@ def _session(master: str, conf: dict[str, str]) -> SparkSession:
     log = jvm.org.apache.logging.log4j
     log.core.config.Configurator.setLevel(_ENDED_QUERIES, log.Level.OFF)
     return session
+
+
+def _follow_to_its_end(started: Ingestion, *, json: bool) -> None:
+    try:
+        _follow(started)
+    finally:
+        _stop(started)
+        _tell(started, json=json)
 
 
 def _follow(started: Ingestion) -> None:
