@@ -18,7 +18,7 @@ from msgspec import Raw, field
 
 from tallystick.codec.requests import Forms, forms_of
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.wire.remoting import Command, TypedFields
+from tallystick.rocketmq.wire.remoting import Command, TypedFields, text_of
 from tallystick.rocketmq.wire.values import Int32, Int64, Language, RequestCode, Serialization
 
 
@@ -46,28 +46,10 @@ class Header(TypedFields, frozen=True, rename="camel"):
                 f"the custom field <{missing_fields[0]}> is null" if missing_fields else str(error)
             ) from error
 
-    def to_fields(self) -> dict[str, str]:
-        return {
-            name: value if type(value) is str else _text(value)
-            for name, attribute in _names(type(self))
-            if (value := getattr(self, attribute)) is not None
-        }
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value))  # int() because flags have texts of their own
-
 
 @functools.cache
 def _decoder(kind: Any) -> Callable[[Raw], Any]:
     return msgspec.json.Decoder(kind, strict=False).decode
-
-
-@functools.cache
-def _names(kind: Any) -> list[tuple[str, str]]:
-    return list(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
 
 
 @functools.cache
@@ -99,7 +81,7 @@ class SendHeader(Header, frozen=True):
     def to_letters(self) -> dict[str, str]:
         """Returns the fields of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
         return {
-            letter: value if type(value) is str else _text(value)
+            letter: value if type(value) is str else text_of(value)
             for letter, attribute in _LETTERS
             if (value := getattr(self, attribute)) is not None
         }
@@ -139,7 +121,7 @@ class SendResponse(Header, frozen=True, kw_only=True):
     queue_offset: Int64
 
     def to_fields(self) -> dict[str, str]:
-        """Returns what ``Header.to_fields`` returns. It is called for each message, and takes a third of the time."""
+        """Returns what ``TypedFields`` returns. It is called for each message, and takes a third of the time."""
         fields = {"queueId": str(self.queue_id)}
         if self.transaction_id is not None:
             fields["transactionId"] = self.transaction_id
@@ -200,7 +182,7 @@ class PullResponse(Header, frozen=True, kw_only=True):
     mark: str | None = field(default=None, name="tallyMark")
 
     def to_fields(self) -> dict[str, str]:
-        """Returns what ``Header.to_fields`` returns. It is called for each pull, and takes a tenth of the time."""
+        """Returns what ``TypedFields`` returns. It is called for each pull, and takes a tenth of the time."""
         fields = {
             "suggestWhichBrokerId": str(self.suggest_which_broker_id),
             "groupSysFlag": str(self.group_sys_flag),

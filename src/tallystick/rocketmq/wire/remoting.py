@@ -17,6 +17,7 @@ and in kind 1.
 
 from __future__ import annotations
 
+import functools
 import struct
 import sys
 from collections.abc import Iterable, Sequence
@@ -55,7 +56,24 @@ class TypedFields(msgspec.Struct, frozen=True):
     """Fields that were read into a typed header (``headers.py``), and are all that came."""
 
     def to_fields(self) -> dict[str, str]:
-        raise NotImplementedError
+        """Return the fields as texts, by their names on the wire."""
+        return {
+            name: value if type(value) is str else text_of(value)
+            for name, attribute in _names(type(self))
+            if (value := getattr(self, attribute)) is not None
+        }
+
+
+def text_of(value: Any) -> str:
+    """Return a field's value, a number or a switch, as it is on the wire."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value))  # int() because flags have texts of their own
+
+
+@functools.cache
+def _names(kind: Any) -> list[tuple[str, str]]:
+    return list(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
 
 
 # What it holds never refers back to it, and a busy client or broker has thousands.
