@@ -71,14 +71,14 @@ class Outbox:
         ends_at = self._turn_time.ends(self._clock.now(), FLUSH_S)
         try:
             for link in () if self._waiting else links:
-                self.write(link)
+                self._write(link)
                 if self._clock.now() >= ends_at:
                     break
             self._wait(links)
             cpu = self._clock.cpu() if self._waiting else 0.0
             while self._waiting:
                 link = self._waiting.pop()
-                self.write(link)
+                self._write(link)
                 began, cpu = cpu, self._clock.cpu()
                 self._waiting.spent(link if link.alive else None, link.host, cpu - began)
                 if self._clock.now() >= ends_at:
@@ -93,13 +93,18 @@ class Outbox:
             if link.alive:
                 self._waiting.add(link, link.host)
 
-    def write(self, link: Link) -> None:
-        """Write what this link has; a fault ends it."""
+    def _write(self, link: Link) -> None:
         try:
             link.flush()
         except Exception as error:
             link.abort(f"a fault here: {error!r}")  # some of it may have left
             raise
+
+    def write_early(self, link: Link) -> None:
+        """Write what this link has before the tick is over. A fault ends it: those who wait for responses hear of it,
+        and who made the last request as they do."""
+        with contextlib.suppress(Exception):
+            self._write(link)
 
     def _write_soon(self) -> None:
         if not self._scheduled:
@@ -176,7 +181,7 @@ class Link(asyncio.BufferedProtocol):
         if self._new_memory_bytes >= _TELL_BYTES:
             self.tell_unsent()
         if self._out_wire_bytes >= _EARLY_BYTES and self._around.reads_on and not self._full:
-            self._around.outbox.write(self)
+            self._around.outbox.write_early(self)
 
     def unsent_responses(self) -> set[int]:
         """Returns the opaques of the responses queued in this tick."""
