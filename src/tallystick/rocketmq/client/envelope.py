@@ -133,7 +133,8 @@ def _plain_bodies(members: Sequence[Message | Buffer], topic: str) -> Sequence[b
 
 def _has_more(message: Message) -> bool:
     """Whether a message has anything of its own beside its topic and body, which is then to be checked."""
-    return bool(message.tags or message.keys or message.properties or message.flag or message.wait_stored is not True)
+    is_plain = message.tags is None and not message.keys and not message.properties and message.wait_stored is True
+    return not is_plain or type(message.flag) is not int or message.flag != 0  # 0.0 is no flag either
 
 
 def _checked_content(message: Message, message_id: str) -> Content:

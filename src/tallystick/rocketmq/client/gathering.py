@@ -75,10 +75,16 @@ class Gathering:
         batch = self._batches.pop(key)
         self.bytes -= batch.size
         members = [member for member in batch.members if not member.future.done()]  # others were given up
-        if members:
+        if not members:
+            return
+        try:
             envelope = gathered_envelope(self._context, self._group, members)
-            envelope.future.add_done_callback(lambda future: _tell(members, future))
-            self._start(envelope)
+        except Exception as error:  # whatever it is, nobody may wait for ever, and other batches go
+            for member in members:
+                member.future.set_exception(error)
+            return
+        envelope.future.add_done_callback(lambda future: _tell(members, future))
+        self._start(envelope)
 
 
 def _tell(members: list[Member], outcome: asyncio.Future[SendResult]) -> None:

@@ -160,6 +160,34 @@ async def test_what_no_broker_would_take_is_refused_at_once(cluster: FakeCluster
     await producer.drain()
 
 
+async def test_a_fault_in_one_batch_is_told_to_its_senders_and_leaves_the_others(
+    cluster: FakeCluster, gathering: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages waited for ever, and so did all that were sent behind it."""
+    fake, producer = await cluster.add(queues=1), gathering.producer("g")
+
+    def breaks(members: list[Any]) -> bytes:
+        raise RuntimeError("a fault of ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tallystick.rocketmq.client.envelope.encode_batch", breaks)
+        sends = [producer.send("T", b"1"), producer.send("T", b"2"), producer.send("T", b"3", wait_stored=False)]
+        first, second, other = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), 5)
+    assert isinstance(first, RuntimeError) and isinstance(second, RuntimeError)
+    assert not isinstance(other, BaseException) and other.status is SendStatus.SEND_OK
+    results = await asyncio.wait_for(asyncio.gather(*(producer.send("T", b"4") for _ in range(2))), 5)
+    assert [result.status for result in results] == [SendStatus.SEND_OK] * 2
+    assert [content[1] for content in fake.queues["T", 0]] == [b"3", b"4", b"4"]
+
+
+@pytest.mark.parametrize("flag", [None, 0.0, 1 << 31])
+async def test_a_flag_that_is_none_is_refused_at_once(cluster: FakeCluster, gathering: RocketMQ, flag: Any) -> None:
+    await cluster.add()
+    for send in gathering.producer("g").send, gathering.producer("g").send_nowait:
+        with pytest.raises(UsageError, match="flag"):
+            await asyncio.wait_for(send("T", b"x", flag=flag), 5)
+
+
 async def test_gathered_bytes_count_as_in_flight(cluster: FakeCluster) -> None:
     fake, held = await cluster.add(queues=1), list[Any]()
     fake.react[BATCH] = lambda link, command: held.append((link, command))
