@@ -74,90 +74,131 @@ class Round:
     ns_per_entry: float
 
 
+@dataclass(frozen=True)
+class Entries:
+    """Entries of one ledger, as clients add them and as bookies store them, which is as responses to reads."""
+
+    payloads: list[bytes]
+    bodies: list[bytes]  # with header and digest
+    adds: bytes
+    responses: bytes
+    numbers: list[int]
+
+    @classmethod
+    def of(cls, count: int, size: int) -> Entries:
+        payloads, crc32c = (
+            [bytes([number % 256]) * size for number in range(count)],
+            digest.Digest.of(DigestType.CRC32C),
+        )
+        bodies = [
+            crc32c.encode(digest.EntryHeader(7, number, -1, number * size), payload)
+            for number, payload in enumerate(payloads)
+        ]
+        adds = b"".join(struct.pack(">II20s", 24 + len(body), PLAIN_ADD, KEY) + body for body in bodies)
+        responses = b"".join(
+            struct.pack(">IIiqq", 24 + len(body), reads.PLAIN_READ, 0, 7, number) + body
+            for number, body in enumerate(bodies)
+        )
+        return cls(payloads, bodies, adds, responses, list(range(count)))
+
+
 def cases(functions: Functions, count: int, size: int) -> Cases:
     """Arguments for each function."""
-    payloads = [bytes([number % 256]) * size for number in range(count)]
-    crc32c = digest.Digest.of(DigestType.CRC32C)
-    entries = [
-        crc32c.encode(digest.EntryHeader(7, number, -1, number * size), payload)
-        for number, payload in enumerate(payloads)
-    ]
-    adds = b"".join(struct.pack(">II20s", 24 + len(entry), PLAIN_ADD, KEY) + entry for entry in entries)
-    acks = b"".join(struct.pack(">IIiqq", 24, PLAIN_ADD, 0, 7, number) for number in range(count))
-    requests = reads.encode_reads(7, range(count))
-    responses = b"".join(
-        struct.pack(">IIiqq", 24 + len(entry), reads.PLAIN_READ, 0, 7, number) + entry
-        for number, entry in enumerate(entries)
-    )
-    uneven = [*entries[:-1], entries[-1] + b"."] if count > 1 else entries
-    contents = [(0, payload, b"KEYS\x01some-key\x02") for payload in payloads]
-    log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
-    with_ids = [(0, payload, b"UNIQ_KEY\x01%032X\x02" % number) for number, payload in enumerate(payloads)]
-    alike_log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, with_ids)], 0, 0, HOST)
-    batch, numbers = encode_batch(contents), list(range(count))
-    units = encode_units([size * number for number in numbers], [size] * count, numbers)
-    bounds = array("Q", range(0, len(adds) + 1, len(adds) // count))
-    v3_adds = b"".join(map(bytes, encode_v3_adds(0, numbers, [adds])))
-    v3_acks, v3_requests = ack_v3_adds(numbers, [7] * count, numbers), encode_v3_reads(0, 7, numbers)
-    v3_responses = encode_v3_read_responses(numbers, responses, 5)
-    spread = array("Q", [(1 << 40) + at * (len(responses) // count) for at in range(count)])
-    chunks = array("Q", (*range(0, len(responses), 8192), len(responses)))
-    checksums = array("I", [checksum.crc32c(responses[start:stop]) for start, stop in pairwise(chunks)])
-    even = reads.EvenEntries(memoryview(responses), len(entries[0]), reads.READ_PREFIX)
+    entries = Entries.of(count, size)
     return {
-        "encode_adds": (KEY, 7, 0, -1, 0, payloads, functions["crc32c_digest"], 4),
+        **_of_version_2(functions, entries, count),
+        **_of_version_3(entries, count),
+        **_of_bookies(entries, count),
+        **_of_topics(entries.payloads, count, size),
+    }
+
+
+def _of_version_2(functions: Functions, entries: Entries, count: int) -> Cases:
+    adds, responses, bodies, numbers = entries.adds, entries.responses, entries.bodies, entries.numbers
+    acks = b"".join(struct.pack(">IIiqq", 24, PLAIN_ADD, 0, 7, number) for number in numbers)
+    requests = reads.encode_reads(7, range(count))
+    uneven = [*bodies[:-1], bodies[-1] + b"."] if count > 1 else bodies
+    even = reads.EvenEntries(memoryview(responses), len(bodies[0]), reads.READ_PREFIX)
+    return {
+        "encode_adds": (KEY, 7, 0, -1, 0, entries.payloads, functions["crc32c_digest"], 4),
         "scan_adds": (adds, 0, len(adds), 1 << 20),
         "scan_uniform_adds": (adds, 0, len(adds), 1 << 20),
-        "ack_adds": (AddRun([KEY] * count, [7] * count, list(range(count))),),
+        "ack_adds": (AddRun([KEY] * count, [7] * count, numbers),),
         "scan_acks": (acks, 0, len(acks), 7),
-        "encode_reads": (7, list(range(count))),
+        "encode_reads": (7, numbers),
         "scan_read_requests": (requests, 0, len(requests)),
         "response_entries": (responses, count),
         "scan_reads": (responses, 0, len(responses), 7),
         "open_entries": (even, 7, 0, functions["crc32c_digests"], 4),
-        "open_singles": (list(range(count)), even, 7, functions["crc32c_digests"], 4),
+        "open_singles": (numbers, even, 7, functions["crc32c_digests"], 4),
         "open_entries, uneven": (uneven, 7, 0, functions["crc32c_digests"], 4),
-        "encode_records": ([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST),
-        "encode_records, singles": (
-            [(b"\x06orders", 0, number, 0, 0, HOST, 0, [content]) for number, content in enumerate(contents)],
-            0,
-            0,
-            HOST,
-        ),
         "open_together": (even, 7, 0, functions["crc32c_digests"], 4),
         "open_together, uneven": (uneven, 7, 0, functions["crc32c_digests"], 4),
-        "crc32c_of_spans": (responses, *spans_of(len(entries[0]), count)),
+        "crc32c_of_spans": (responses, *spans_of(len(bodies[0]), count)),
+        "crc32c_of_parts": (bodies, 7),
+        "copy_parts": (bodies, memoryview(bytearray(sum(map(len, bodies))))),
+    }
+
+
+def _of_version_3(entries: Entries, count: int) -> Cases:
+    numbers, responses = entries.numbers, entries.responses
+    adds = b"".join(map(bytes, encode_v3_adds(0, numbers, [entries.adds])))
+    acks, requests = ack_v3_adds(numbers, [7] * count, numbers), encode_v3_reads(0, 7, numbers)
+    v3_responses = encode_v3_read_responses(numbers, responses, 5)
+    return {
+        "scan_v3_adds": (adds, 0, len(adds), 1 << 20),
+        "ack_v3_adds": (numbers, [7] * count, numbers),
+        "encode_v3_adds": (0, numbers, [entries.adds]),
+        "scan_v3_acks": (acks, 0, len(acks)),
+        "encode_v3_reads": (0, 7, numbers),
+        "scan_v3_read_requests": (requests, 0, len(requests)),
+        "encode_v3_read_responses": (numbers, responses, 5),
+        "scan_v3_reads": (v3_responses, 0, len(v3_responses)),
+    }
+
+
+def _of_bookies(entries: Entries, count: int) -> Cases:
+    """What memory, entry logs and their indexes are read by."""
+    adds, responses, numbers = entries.adds, entries.responses, array("q", entries.numbers)
+    bounds = array("Q", range(0, len(adds) + 1, len(adds) // count))
+    spread = array("Q", [(1 << 40) + at * (len(responses) // count) for at in range(count)])
+    chunks = array("Q", (*range(0, len(responses), 8192), len(responses)))
+    checksums = array("I", [checksum.crc32c(responses[start:stop]) for start, stop in pairwise(chunks)])
+    return {
+        "responses_of_runs": ([(numbers, bounds, adds)],),
+        "responses_of_runs, singles": ([(array("q", [0]), bounds[:2], adds)] * count,),
+        "page_pieces": (numbers, bounds[:-1], 1 << 40),
+        "page_pieces, every other": (array("q", range(0, 2 * count, 2)), bounds[:-1], 1 << 40),
+        "dense_locations": ({0: bounds[1:]}, numbers),
+        "picked_responses": ([(responses, 1 << 40, count)], spread, 7, numbers, 1 << 40),
+        "picked_responses, singles": ([(responses, 1 << 40, 1)] * count, spread, 7, numbers, 1 << 40),
+        "cut_chunks": (responses, array("Q", [start - (1 << 40) for start in spread]), 8192, 0, 0),
+        "count_good_chunks": (responses, chunks, checksums),
+    }
+
+
+def _of_topics(payloads: list[bytes], count: int, size: int) -> Cases:
+    numbers, contents = list(range(count)), [(0, payload, b"KEYS\x01some-key\x02") for payload in payloads]
+    log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST)
+    singles = [(b"\x06orders", 0, number, 0, 0, HOST, 0, [content]) for number, content in enumerate(contents)]
+    with_ids = [(0, payload, b"UNIQ_KEY\x01%032X\x02" % number) for number, payload in enumerate(payloads)]
+    alike_log = records.encode_records([(b"\x06orders", 0, 0, 0, 0, HOST, 0, with_ids)], 0, 0, HOST)
+    units = encode_units([size * number for number in numbers], [size] * count, numbers)
+    return {
+        "encode_records": ([(b"\x06orders", 0, 0, 0, 0, HOST, 0, contents)], 0, 0, HOST),
+        "encode_records, singles": (singles, 0, 0, HOST),
         "scan_records": (log, 0),
         "scan_uniform_records": (log, 0),
         "scan_pulled": (log,),
-        "split_uniform_batch": (batch,),
+        "split_uniform_batch": (encode_batch(contents),),
         "encode_units": (numbers, numbers, numbers),
         "runs_of_units": (units, 0, 1 << 40, 1 << 30, 0, LIMITS, None),
         "add_index_entries": (numbers, numbers, numbers, 0, 1, array("i", bytes(1 << 20)), bytearray(1 << 8)),
-        "scan_v3_adds": (v3_adds, 0, len(v3_adds), 1 << 20),
-        "ack_v3_adds": (numbers, [7] * count, numbers),
-        "encode_v3_adds": (0, numbers, [adds]),
-        "scan_v3_acks": (v3_acks, 0, len(v3_acks)),
-        "encode_v3_reads": (0, 7, numbers),
-        "scan_v3_read_requests": (v3_requests, 0, len(v3_requests)),
-        "encode_v3_read_responses": (numbers, responses, 5),
-        "scan_v3_reads": (v3_responses, 0, len(v3_responses)),
-        "responses_of_runs": ([(array("q", numbers), bounds, adds)],),
-        "responses_of_runs, singles": ([(array("q", [0]), bounds[:2], adds)] * count,),
-        "page_pieces": (array("q", numbers), bounds[:-1], 1 << 40),
-        "page_pieces, every other": (array("q", range(0, 2 * count, 2)), bounds[:-1], 1 << 40),
-        "dense_locations": ({0: bounds[1:]}, array("q", numbers)),
-        "picked_responses": ([(responses, 1 << 40, count)], spread, 7, array("q", numbers), 1 << 40),
-        "picked_responses, singles": ([(responses, 1 << 40, 1)] * count, spread, 7, array("q", numbers), 1 << 40),
-        "cut_chunks": (responses, array("Q", [start - (1 << 40) for start in spread]), 8192, 0, 0),
-        "count_good_chunks": (responses, chunks, checksums),
-        "crc32c_of_parts": (entries, 7),
-        "copy_parts": (entries, memoryview(bytearray(sum(map(len, entries))))),
         "scan_requests": (SEND * count, 0, len(SEND) * count, sys.maxsize, sys.maxsize, REQUESTS),
         "encode_head": (0, SEND_RESPONSE, 1, "PYTHON", 77, None, 513, 0),
         "usual_properties": (f"WAIT\x01true\x02UNIQ_KEY\x01{1:032X}\x02", b"CLUSTER\x01c\x02"),
         "scan_alike": (alike_log, 0, b"orders", b"UNIQ_KEY\x01", b"\x02", 7, 0, count),
-        "hash_client_ids": ([b"WAIT\x01true\x02UNIQ_KEY\x01%032X\x02" % number for number in range(count)], 7),
+        "hash_client_ids": ([b"WAIT\x01true\x02UNIQ_KEY\x01%032X\x02" % number for number in numbers], 7),
     }
 
 
