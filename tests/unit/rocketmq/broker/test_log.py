@@ -195,6 +195,19 @@ async def test_dispatch_does_not_linger_where_there_is_much_for_it(
             await until(lambda: store.reput_offset == store.end)
 
 
+async def test_a_broker_that_stops_does_not_linger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its store is closed when the time would come."""
+    monkeypatch.setattr(log_module, "LINGER_S", 0.05)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(store=replace(SMALL, flush_interval_ms=600_000)))
+        peer, dispatches = await bench.peer(broker), list[int]()
+        assert (await peer.ask(send_command())).code == 0
+        await broker.stop()
+        monkeypatch.setattr(broker.parts.store, "reput", lambda *_: dispatches.append(1))
+        await asyncio.sleep(0.1)
+        assert not dispatches and not broker.failure.done()
+
+
 @pytest.mark.parametrize(
     ("role", "order"), [(Role.ASYNC_MASTER, ["response", "feed"]), (Role.SYNC_MASTER, ["feed", "response"])]
 )

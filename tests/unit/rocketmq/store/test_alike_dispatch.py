@@ -14,6 +14,7 @@ from tallystick.rocketmq.store import keys
 from tallystick.rocketmq.store.alike_dispatch import AlikeDispatch, Dispatched
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.index import Index
+from tallystick.rocketmq.store.reput import RECORD_COST_BYTES
 from tallystick.rocketmq.store.values import PutRequest
 
 INDEXED = dataclasses.replace(SMALL, index_entries=4096)
@@ -134,3 +135,47 @@ def test_a_full_disk_stops_it_and_nothing_comes_twice(monkeypatch: pytest.Monkey
     store.put([plain(8)])
     store.reput()
     assert spy.taken_count == 1
+
+
+@pytest.fixture
+def taken_alike(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """Whose next messages are taken together: one was there before."""
+    monkeypatch.setattr(keys, "is_compiled", lambda: True)
+    monkeypatch.setattr(keys, "_FEW", 1)
+    shelf = Shelf(dataclasses.replace(INDEXED, commit_log_file_bytes=1 << 20))
+    shelf.store.put([plain(0)])
+    shelf.settle()
+    return shelf
+
+
+def test_one_call_takes_no_more_of_them_than_of_others(taken_alike: Shelf) -> None:
+    """A broker dispatches between other requests: a call has a bound of records, however short they are."""
+    store, spy = taken_alike.store, spied(taken_alike)
+    store.put([plain(number) for number in range(1, 101)])
+    counts = []
+    while store.reput_offset < store.end:
+        before = store.queue_range("Topic", 0)[1]
+        store.reput(10 * RECORD_COST_BYTES)
+        counts.append(store.queue_range("Topic", 0)[1] - before)
+    assert counts == [10] * 10 and spy.taken_count == 100
+
+
+def test_a_checkpoint_knows_when_the_last_of_them_was_stored(taken_alike: Shelf) -> None:
+    spy = spied(taken_alike)
+    taken_alike.clock.ms += 5000
+    taken_alike.store.put([plain(1)])
+    taken_alike.store.reput()
+    assert (spy.taken_count, taken_alike.store._reput.last_ms) == (1, taken_alike.clock.ms)
+
+
+def test_a_checkpoint_has_their_units(taken_alike: Shelf) -> None:
+    """What it says is dispatched is not dispatched again after a crash."""
+    spy = spied(taken_alike)
+    taken_alike.store.put([plain(1), plain(2)])
+    taken_alike.settle()
+    assert spy.taken_count == 2
+    taken_alike.disk.kill()
+    store = taken_alike.open()
+    store.reput()
+    assert store.queue_range("Topic", 0) == (0, 3)
+    assert len(taken_alike.bodies()) == 3

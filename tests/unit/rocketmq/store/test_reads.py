@@ -175,6 +175,16 @@ def test_a_read_with_a_mark_compares_it_and_has_the_one_of_its_last_message(shel
                 assert dataclasses.replace(result, mark=None) == plain
 
 
+def test_a_filler_before_the_messages_is_no_other_than_the_marked_one(shelf: Shelf) -> None:
+    """Where a queue's offsets jump nobody knows which message was at the places between."""
+    [key] = shelf.store.replicated.next_offsets
+    shelf.store._appender.next_offsets[key] += 3
+    shelf.send(b"behind the gap")
+    shelf.store.reput()
+    result = shelf.store.get("Topic", 0, 43, 7, 1 << 20, mark="42.00000000")
+    assert (result.status, result.count, result.next_offset) == (GetStatus.FOUND, 1, 44)
+
+
 def test_a_mark_names_one_message_and_what_cannot_be_compared_is_no_other(shelf: Shelf) -> None:
     store = shelf.store
     mark = store.mark_before("Topic", 0, 20)
