@@ -53,6 +53,29 @@ async def test_the_loop_goes_on_and_the_answer_waits_for_the_note_alone() -> Non
     assert [event.kind for event in told] == ["files of a deleted topic stay"]
 
 
+async def test_what_is_noted_waits_for_the_disk_and_then_no_more() -> None:
+    """Too many that wait are refused: one that was counted for ever would end all deletions."""
+    worker = ThreadWorker("test")
+    deletions, may_note, outcome = Deletions(Events(lambda event: None), worker), threading.Event(), list[object]()
+    answered = asyncio.Event()
+
+    def fail() -> None:
+        may_note.wait()
+        raise StorageError("bad")
+
+    def done(error: Exception | None) -> None:
+        outcome.append(error)
+        answered.set()
+
+    deletions.note(fail, done)
+    assert (outcome, deletions.pending_count) == ([], 1)
+    may_note.set()
+    await answered.wait()
+    assert [str(error) for error in outcome] == ["bad"] and not deletions.pending_count
+    await deletions.close()
+    worker.close()
+
+
 async def test_an_answer_says_why_it_is_not_durable() -> None:
     shelf, worker = Shelf(), ThreadWorker("test")
     shelf.send(b"x")
