@@ -191,7 +191,7 @@ async def test_a_flag_that_is_none_is_refused_at_once(cluster: FakeCluster, gath
 async def test_gathered_bytes_count_as_in_flight(cluster: FakeCluster) -> None:
     fake, held = await cluster.add(queues=1), list[Any]()
     fake.react[BATCH] = lambda link, command: held.append((link, command))
-    settings = BrokerClientSettings(gather_bytes=MOST_BYTES, max_inflight_bytes=2500, send_timeout_s=20.0)
+    settings = BrokerClientSettings(gather_bytes=2 * MOST_BYTES, max_inflight_bytes=2500, send_timeout_s=20.0)
     async with topics(cluster.address, settings=settings) as mq:
         producer = mq.producer("g")
         sends = [asyncio.create_task(producer.send("T", bytes(1000))) for _ in range(6)]
