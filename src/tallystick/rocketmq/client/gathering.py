@@ -23,8 +23,11 @@ from tallystick.rocketmq.client.envelope import (
 )
 from tallystick.rocketmq.client.sending import SendResult
 from tallystick.rocketmq.wire.record import Message
+from tallystick.rocketmq.wire.values import DLQ_PREFIX, RETRY_PREFIX
 
-_AROUND_BYTES = 32  # of a member of a batch, beside its body and properties; or less
+# Brokers bound a batch by its records, and ours by 14,000 messages: what they would refuse together goes apart.
+_RECORD_BYTES = 128  # of a member's record, beside its body, properties and topic; or less
+_MOST_MEMBERS = 10_000
 
 
 class _Batch(msgspec.Struct, eq=False):
@@ -46,15 +49,16 @@ class Gathering:
         """Take a message. Returns the future of its result, None if it is one that goes alone. Raises UsageError for a
         message that no broker takes."""
         context, body = self._context, checked_body(self._context, message)
-        if len(body) >= self._most_bytes or is_compressed(context.settings, body):
+        is_inner = message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))  # brokers take no batch there
+        if is_inner or len(body) >= self._most_bytes or is_compressed(context.settings, body):
             return None
         message_id = context.ids.next(context.clock.wall_ms())
         content = content_of(message, body, message_id)
-        size = len(body) + len(content[2]) + _AROUND_BYTES
+        size = len(body) + len(content[2]) + len(message.topic) + _RECORD_BYTES
         member = Member(message, message_id, content, context.loop.create_future())
         key = message.topic, message.wait_stored
         batch = self._batches.get(key)
-        if batch is not None and batch.size + size > self._most_bytes:
+        if batch is not None and (batch.size + size > self._most_bytes or len(batch.members) == _MOST_MEMBERS):
             self._send(key)
             batch = None
         if batch is None:

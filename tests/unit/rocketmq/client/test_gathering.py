@@ -10,12 +10,14 @@ import pytest
 
 from support.fake_brokers import FakeCluster
 from support.waiting import until
+from tallystick.codec.records import SMALLEST
 from tallystick.errors import BrokerError, UsageError
+from tallystick.rocketmq.broker.send_checks import MAX_BATCH
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.sending import SendStatus
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.wire.headers import read_send
-from tallystick.rocketmq.wire.record import decode_properties
+from tallystick.rocketmq.wire.record import decode_batch, decode_properties
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 
 SINGLE, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
@@ -93,6 +95,28 @@ async def test_a_batch_is_no_longer_than_the_setting(cluster: FakeCluster, gathe
     assert [content[1][0] for content in fake.queues["T", 0]] == list(range(10))
 
 
+async def test_a_batch_of_short_messages_is_no_longer_than_the_setting_where_it_is_stored(
+    cluster: FakeCluster, gathering: RocketMQ
+) -> None:
+    """A record has more around its body than a member of a batch: a broker would refuse all of them."""
+    fake, producer = await cluster.add(queues=1), gathering.producer("g")
+    await asyncio.gather(*(producer.send("T", b"x") for _ in range(100)))
+    batches = [decode_batch(command.body) for command in fake.asked if command.code == BATCH]
+    assert len(batches) > 1 and sum(map(len, batches)) == 100
+    for batch in batches:
+        assert sum(SMALLEST + len("T") + len(body) + len(properties) for _, body, properties in batch) <= MOST_BYTES
+
+
+async def test_a_batch_has_no_more_messages_than_a_broker_takes(cluster: FakeCluster) -> None:
+    fake = await cluster.add(queues=1)
+    async with topics(cluster.address, settings=BrokerClientSettings(gather_bytes=4 << 20)) as mq:
+        producer = mq.producer("g")
+        results = await asyncio.gather(*(producer.send_nowait("T", b"x") for _ in range(MAX_BATCH + 1)))
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
+    counts = [len(decode_batch(command.body)) for command in fake.asked if command.code == BATCH]
+    assert sum(counts) == MAX_BATCH + 1 and max(counts) <= MAX_BATCH
+
+
 async def test_what_is_long_or_compressed_or_has_a_queue_goes_alone(cluster: FakeCluster, gathering: RocketMQ) -> None:
     fake, producer = await cluster.add(), gathering.producer("g")
     queue = MessageQueue("T", "b", 1)
@@ -103,6 +127,15 @@ async def test_what_is_long_or_compressed_or_has_a_queue_goes_alone(cluster: Fak
         producer.send_nowait("T", b"y", queue=queue),
     )
     assert (fake.count(SINGLE), fake.count(BATCH)) == (4, 0)
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%group", "%DLQ%group"])
+async def test_where_brokers_take_no_batch_each_goes_alone(
+    cluster: FakeCluster, gathering: RocketMQ, topic: str
+) -> None:
+    fake, producer = await cluster.add(topics=("T", topic)), gathering.producer("g")
+    await asyncio.gather(*(producer.send(topic, b"x") for _ in range(3)))
+    assert (fake.count(SINGLE), fake.count(BATCH)) == (3, 0)
 
 
 async def test_a_refusal_is_told_to_each(cluster: FakeCluster, gathering: RocketMQ) -> None:
