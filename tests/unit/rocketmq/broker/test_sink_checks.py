@@ -13,6 +13,7 @@ from support.brokers import SMALL, TOPIC, Bench, Peer, benched, bodies, fill, pu
 from support.sinks import identities, newest_of, sink_command, sink_messages
 from support.waiting import until
 from tallystick.errors import StorageError
+from tallystick.rocketmq.broker import responses
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.ha.acks import Settled
@@ -250,6 +251,19 @@ async def test_who_has_a_sink_forgotten_waits_for_the_disk(tmp_path: Path, monke
         fields["application"] = "nobody"
         assert (await own.peer.code(RequestCode.FORGET_SINK, fields)).code == ResponseCode.QUERY_NOT_FOUND
         assert len(noted_on) == 2, "each name that a stranger thinks of costs nothing"
+
+
+async def test_no_sink_is_forgotten_while_too_much_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with benched(tmp_path) as bench:
+        own = await sink(bench)
+        assert await own.code(identities(0, 3)) == 0
+        fields = ForgetSinkHeader(topic=TOPIC, application="app", force=True).to_fields()
+        with monkeypatch.context() as busy:
+            busy.setattr(responses, "MAX_DELETIONS", 0)
+            assert (await own.peer.code(RequestCode.FORGET_SINK, fields)).code == ResponseCode.SYSTEM_BUSY
+        assert (await own.peer.code(RequestCode.FORGET_SINK, fields)).code == 0
 
 
 async def test_a_repeated_send_waits_for_slaves_as_the_first_did(tmp_path: Path) -> None:
