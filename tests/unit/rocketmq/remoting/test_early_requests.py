@@ -9,11 +9,9 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
-from tallystick.rocketmq.remoting.settings import RemotingSettings
+from support.remoting_links import surroundings
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command, FrameReader, request
-from tallystick.runtime.arena import Arena
-from tallystick.runtime.clock import SystemClock
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -25,17 +23,7 @@ COUNT, BODY = 100, bytes(2048)
 async def connected(*, is_client: bool, reasons: list[str] | None = None) -> tuple[Link, socket.socket]:
     """A link, and the other end of its connection, which is read by nobody else; ``reasons`` gets why it ended."""
     ends = reasons if reasons is not None else []
-    around = Surroundings(
-        SystemClock(),
-        RemotingSettings(),
-        Outbox(SystemClock()),
-        Arena(),
-        reads_on=is_client,
-        opened=lambda link: None,
-        received=lambda link: None,
-        closed=lambda link, reason: ends.append(reason),
-        refused=lambda link, error: None,
-    )
+    around = surroundings(reads_on=is_client, closed=lambda link, reason: ends.append(reason))
     with socket.create_server(("127.0.0.1", 0)) as server:
         _, link = await asyncio.get_running_loop().create_connection(lambda: Link(around), *server.getsockname())
         peer, _ = server.accept()

@@ -12,44 +12,16 @@ from typing import Any, cast
 import pytest
 
 from support.clocks import ManualClock
+from support.remoting_links import Transport, surroundings
 from tallystick.rocketmq.remoting import link as module
-from tallystick.rocketmq.remoting.link import FLUSH_S, Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.link import FLUSH_S, Link, Outbox
 from tallystick.rocketmq.remoting.memory import Memory
-from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, encode, request
-from tallystick.runtime.arena import LEAST_READ_BYTES, SHORT_READ_BYTES, TURN_BYTES, Arena
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.arena import LEAST_READ_BYTES, SHORT_READ_BYTES, TURN_BYTES
 from tallystick.runtime.tls import TlsConnection
 from tallystick.runtime.unsent_writes import WRITE_BYTES
 
 KIB = 1024
-
-
-class Transport(asyncio.Transport):
-    """To a peer that takes what the test says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given = self.taken = 0
-        self.reads = True
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.given += len(data)
-
-    def get_write_buffer_size(self) -> int:
-        return self.given - self.taken
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.reads = False
-
-    def resume_reading(self) -> None:
-        self.reads = True
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
 
 
 class MemoryCalls:
@@ -80,20 +52,7 @@ def memory() -> MemoryCalls:
 
 @pytest.fixture
 async def link(memory: MemoryCalls) -> Link:
-    return Link(
-        Surroundings(
-            SystemClock(),
-            RemotingSettings(),
-            Outbox(SystemClock()),
-            Arena(),
-            reads_on=False,
-            opened=lambda link: None,
-            received=lambda link: None,
-            closed=lambda link, reason: None,
-            refused=lambda link, error: None,
-            memory=cast("Memory", memory),
-        )
-    )
+    return Link(surroundings(memory=cast("Memory", memory)))
 
 
 def answer(*parts: bytes | memoryview) -> Command:
