@@ -156,9 +156,9 @@ class LedgerReader:
         """Read as Arrow batches with the columns ``ledger``, ``entry``, ``lac``, ``length``, ``payload``.
 
         A batch has at most ``batch_rows`` rows and ``batch_bytes`` payload bytes (or one longer entry). Raises
-        UsageError at once, also when pyarrow is not installed.
+        UsageError at once, also when pyarrow or NumPy is not installed.
         """
-        require("read_arrow", "pyarrow")
+        require("read_arrow", "pyarrow", "numpy")
         from tallystick.bookkeeper.ledger.arrow import Batching, batches_of
 
         self._require_open()

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tallystick.bookkeeper.ledger.arrow import SCHEMA, Batching, batches_of, schema_of
+from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import UsageError
+from tallystick.runtime import extras
 
 closed: list[bool] = []
 
@@ -84,3 +86,11 @@ async def test_chosen_columns() -> None:
 def test_limits_and_names_are_checked(bad: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         Batching(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "numpy"])
+def test_what_is_not_installed_is_said_at_once(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    """And once: who installed what the first refusal named met a second one, without a word about what to do."""
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(UsageError, match=f"read_arrow needs {missing}: pip install 'pyarrow>=17' 'numpy>=1.26'"):
+        LedgerReader.read_arrow(object.__new__(LedgerReader), 0, 1)

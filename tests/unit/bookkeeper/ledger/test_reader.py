@@ -353,7 +353,7 @@ async def test_arrow_columns_limits_and_long_entries(cluster: Cluster, monkeypat
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
         with (
             monkeypatch.context() as without,
-            pytest.raises(UsageError, match=r"pip install 'pyarrow>=17'$"),
+            pytest.raises(UsageError, match=r"pip install 'pyarrow>=17' 'numpy>=1.26'$"),
         ):
             without.setitem(sys.modules, "pyarrow", None)
             reader.read_arrow(0, 20)
