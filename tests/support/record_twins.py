@@ -382,7 +382,7 @@ def _runs_of_units(random: Random) -> None:
         random.choice((0, 0, 500, _number(random))),
         random.choice((physical, physical, 1 << 40, _number(random))),
     )
-    limits = tuple(random.choice((0, 1, 8, 350, 1 << 20, _number(random))) for _ in range(4))
+    limits = tuple(random.choice((0, 1, 8, 350, 400, 1 << 20, _number(random))) for _ in range(4))
     tags = random.choice((None, None, frozenset({1}), frozenset({0, 2}), frozenset()))
     recent, file_bytes = random.choice((0, physical // 2, _number(random))), random.choice((1 << 30, 500, 100))
     compare("runs_of_units", b"".join(units), first, end, file_bytes, recent, limits, tags)
