@@ -155,9 +155,12 @@ def _hash_client_ids(random: Random) -> None:
     compare("hash_client_ids", random.choice((list, tuple))(texts), _number(random, 1 << 32))
 
 
+_BROKERS = ("DELAY", "TRAN_MSG", "POP_CK", "INNER_NUM", "CLUSTER", "MSG_REGION", "TRACE_ON", "TALLY_SINK")
+
+
 def _usual_properties(random: Random) -> None:
-    names = ("WAIT", "UNIQ_KEY", "KEYS", "XWAIT", "TAGS", "UNIQ_KEYS", "DELAY", "TIMER_DELAY_MS", "CLUSTER")
-    weights = (6, 8, 3, 1, 3, 1, 1, 1, 1)
+    usual, brokers = ("WAIT", "UNIQ_KEY", "KEYS", "XWAIT", "TAGS", "UNIQ_KEYS"), ("TIMER_DELAY_MS", *_BROKERS)
+    names, weights = (*usual, *brokers), (6, 8, 3, 1, 3, 1, *[3 / len(brokers)] * len(brokers))
     values = ("true", "TRUE", "false", "", "A1", "ä€", "WAIT\x01true", "tru", "\U0001f600")
     chosen = random.choices(names, weights, k=random.randrange(5))
     text = "".join(f"{name}\x01{random.choice(values)}\x02" for name in chosen)
