@@ -151,11 +151,12 @@ def _json_header(random: Random, code: int) -> bytes:
 def _binary_header(random: Random, code: int) -> bytes:
     pairs = []
     for name, value in _fields(random, code):
+        value = value if random.random() < 0.99 else ""
         sizes = [len(name.encode()), len(value.encode())]
         if random.random() < 0.01:
             place = random.randrange(2)
             sizes[place] = random.choice((0, -1, 1, 30000, sizes[place] + 1, sizes[place] - 1))
-        if value or random.random() < 0.1:
+        if value or random.random() < 0.7:
             pairs.append(struct.pack(">h", sizes[0]) + name.encode() + struct.pack(">i", sizes[1]) + value.encode())
     if pairs and random.random() < 0.03:  # the last one goes on behind the header
         *_, (name, value) = _fields(random, code) or [("n", "b")]
