@@ -38,9 +38,16 @@ class _Batch(msgspec.Struct, eq=False):
 class Gathering:
     """``bytes``: those of all messages that wait for the end of the turn."""
 
-    def __init__(self, context: BrokerContext, group: str, start: Callable[[Envelope], object]) -> None:
-        """``start`` sends an envelope; its future is looked at here."""
-        self._context, self._group, self._start = context, group, start
+    def __init__(
+        self,
+        context: BrokerContext,
+        group: str,
+        start: Callable[[Envelope], object],
+        dropped: Callable[[], None],
+    ) -> None:
+        """``start`` sends an envelope; its future is looked at here. ``dropped`` is called when messages wait no more
+        of which none goes: nobody else tells that there is room."""
+        self._context, self._group, self._start, self._dropped = context, group, start, dropped
         self._most_bytes = context.settings.gather_bytes
         self._batches: dict[tuple[str, bool], _Batch] = {}  # by topic, and by whether disk and slaves are waited for
         self.bytes = 0
@@ -80,12 +87,14 @@ class Gathering:
         self.bytes -= batch.size
         members = [member for member in batch.members if not member.future.done()]  # others were given up
         if not members:
+            self._dropped()
             return
         try:
             envelope = gathered_envelope(self._context, self._group, members)
         except Exception as error:  # whatever it is, nobody may wait for ever, and other batches go
             for member in members:
                 member.future.set_exception(error)
+            self._dropped()
             return
         envelope.future.add_done_callback(lambda future: _tell(members, future))
         self._start(envelope)

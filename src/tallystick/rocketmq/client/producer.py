@@ -43,7 +43,8 @@ class Producer:
         self._envelopes_without_route: dict[str, list[Envelope]] = {}  # by topic: they wait for its route
         self._failure: Exception | None = None
         self._closed = False
-        self._gathering = Gathering(context, group, self._start) if self._settings.gather_bytes else None
+        gathers = self._settings.gather_bytes > 0
+        self._gathering = Gathering(context, group, self._start, self._wake) if gathers else None
         self._checked_topic: str | None = None  # the last one that passed: mostly it is the next one's, too
 
     def __repr__(self) -> str:

@@ -236,6 +236,35 @@ async def test_gathered_bytes_count_as_in_flight(cluster: FakeCluster) -> None:
         assert len(await asyncio.gather(*sends)) == 6
 
 
+@pytest.mark.parametrize("is_given_up", [True, False])
+async def test_who_waits_for_room_has_that_of_a_batch_that_never_went(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, is_given_up: bool
+) -> None:
+    """All of it was given up, or could not be encoded: nothing comes back that would let the next ones in."""
+    fake = await cluster.add(queues=1)
+
+    def breaks(members: list[Any]) -> bytes:
+        raise RuntimeError("a fault of ours")
+
+    settings = BrokerClientSettings(gather_bytes=2 * MOST_BYTES, max_inflight_bytes=1500)
+    async with topics(cluster.address, settings=settings) as mq:
+        producer = mq.producer("g")
+        with monkeypatch.context() as patch:
+            patch.setattr("tallystick.rocketmq.client.envelope.encode_batch", breaks)
+            bodies = bytes(1000), bytes(1000), b"next", b"next"
+            sends = [asyncio.create_task(producer.send("T", body)) for body in bodies]
+            gathered, waiting = sends[:2], sends[2:]
+            await asyncio.sleep(0)
+            if is_given_up:
+                for send in gathered:
+                    send.cancel()
+            outcomes = await asyncio.gather(*gathered, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {asyncio.CancelledError if is_given_up else RuntimeError}
+        results = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
+    assert [content[1] for content in fake.queues["T", 0]] == [b"next"] * 2
+
+
 def test_a_batch_is_no_longer_than_a_message() -> None:
     with pytest.raises(UsageError, match="gather_bytes is not above max_message_bytes"):
         BrokerClientSettings(gather_bytes=2000, max_message_bytes=1000)
