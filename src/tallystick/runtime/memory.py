@@ -35,7 +35,8 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_freed_memory() -> None:
-    """Give back to the system whatever lies free now: some 0.1 ms a MiB, for which no thread can allocate."""
+    """Give back to the system whatever lies free now. No thread can allocate meanwhile: 0.04 ms a MiB of long pieces,
+    0.16 of pieces of 4 KiB, so 25 ms behind a crowd that had all it may (560 MiB were free), and never in steps."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
