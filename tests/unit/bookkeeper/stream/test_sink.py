@@ -162,8 +162,9 @@ async def test_a_ledger_that_is_not_what_its_attempt_said_is_not_committed(clust
     sink = await opened(bk)
     written = await part(bk, sink, 0, [b"a", b"b"])
     assert written is not None
-    with pytest.raises(LedgerError, match="another end"):
-        await sink.commit(0, [replace(written, entries=1)])
+    for lie in (replace(written, entries=1), replace(written, size=3)):
+        with pytest.raises(LedgerError, match="another end"):
+            await sink.commit(0, [lie])
     open_one = bk.sink_attempt(sink.ticket, 0, 1)
     await open_one.append(bytes(200_000))
     assert open_one.ledger is not None
@@ -176,6 +177,17 @@ async def test_a_ledger_that_is_not_what_its_attempt_said_is_not_committed(clust
     assert await payloads(cluster) == [] and sink.batch == -1
     await sink.commit(0, [written])
     assert await payloads(cluster) == [b"a", b"b"]
+
+
+async def test_a_ledger_of_a_batch_that_is_listed_is_copied_and_not_listed_twice(cluster: SmallCluster) -> None:
+    bk = cluster.client()
+    sink = await opened(bk)
+    written = await part(bk, sink, 0, [b"a", b"b"])
+    await sink.commit(0, [written])
+    await sink.commit(1, [written])
+    assert await payloads(cluster) == [b"a", b"b"] * 2
+    ids = await listed(cluster)
+    assert len(ids) == 2 and ids[0] < ids[1]
 
 
 async def test_an_attempt_whose_end_is_cancelled_leaves_no_open_writer(cluster: SmallCluster) -> None:
