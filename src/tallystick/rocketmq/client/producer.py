@@ -135,7 +135,9 @@ class Producer:
         self._failure = error
 
     async def close(self) -> None:
-        """Take no more messages and wait for the responses of those under way, at most until their time-outs."""
+        """Take no more messages and wait for the responses of those under way, at most until their time-outs.
+
+        Those that still wait for room do not go: UsageError for each."""
         check_loop(self._context.loop)
         self._closed = True
         await self.drain()
@@ -154,13 +156,16 @@ class Producer:
 
     def _check(self, topic: str) -> None:
         check_loop(self._context.loop)
+        self._require_open()
+        if topic is not self._checked_topic:
+            check_topic(topic)
+            self._checked_topic = topic
+
+    def _require_open(self) -> None:
         if self._closed:
             raise UsageError("this producer is closed")
         if self._failure is not None:
             raise self._failure
-        if topic is not self._checked_topic:
-            check_topic(topic)
-            self._checked_topic = topic
 
     # On the way
 
@@ -287,6 +292,7 @@ class Producer:
         self._room.append(turn)
         try:
             await turn
+            self._require_open()  # nobody waits for what would go now
         finally:  # also when the caller gave up: then the turn is the next one's
             asyncio.get_running_loop().call_soon(self._wake)
 

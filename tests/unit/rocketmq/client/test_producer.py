@@ -19,7 +19,7 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.rocketmq.client.client import RocketMQ, topics
-from tallystick.rocketmq.client.sending import SendStatus
+from tallystick.rocketmq.client.sending import SendResult, SendStatus
 from tallystick.rocketmq.wire.headers import read_send
 from tallystick.rocketmq.wire.record import Message, decode_properties
 from tallystick.rocketmq.wire.system_properties import SYSTEM_PROPERTIES
@@ -378,6 +378,26 @@ async def test_batches_that_no_broker_would_take(mq: RocketMQ) -> None:
     ):
         with pytest.raises(UsageError):
             await producer.send_batch("T", members)  # type: ignore[arg-type]
+
+
+async def test_what_waits_for_room_does_not_go_behind_a_close(cluster: FakeCluster) -> None:
+    """Nobody would wait for its response: it might be stored, or not, when the client closes as well."""
+    fake = await cluster.add()
+    held: list[Any] = []
+    fake.react[SEND] = lambda link, command: held.append((link, command))
+    settings = replace(_settings(), max_inflight_bytes=2000, send_timeout_s=20.0)
+    async with topics(cluster.address, settings=settings) as mq:
+        producer = mq.producer("g")
+        sends = [asyncio.create_task(producer.send("T", bytes(1000))) for _ in range(5)]
+        await until(lambda: len(held) == 2)
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        for link, command in held:
+            link.send(fake._send(link, command))
+        await closing
+        results = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(result) for result in results] == [SendResult] * 2 + [UsageError] * 3
+    assert sum(len(queue) for queue in fake.queues.values()) == 2
 
 
 async def test_closing_waits_for_what_is_under_way(cluster: FakeCluster) -> None:
