@@ -28,7 +28,8 @@ _COMPRESSED = int(SysFlag.COMPRESSED | SysFlag.ZLIB)
 
 
 class Envelope(msgspec.Struct, eq=False):
-    """``queue`` is that of the attempt under way, ``fixed_queue`` the only one that the caller allows."""
+    """``queue`` is that of the attempt under way, ``fixed_queue`` the only one that the caller allows, ``members`` what
+    was gathered in it."""
 
     future: asyncio.Future[SendResult]
     sending: SendingCore
@@ -43,6 +44,17 @@ class Envelope(msgspec.Struct, eq=False):
     body: bytes
     fixed_queue: MessageQueue | None
     queue: MessageQueue | None = None
+    members: list[Member] = msgspec.field(default_factory=list)
+
+    def leave_out_given_up(self) -> None:
+        """Leave out gathered messages that were given up, before another attempt; without any other all of it is."""
+        if not any([member.future.done() for member in self.members]):
+            return
+        self.members[:] = [member for member in self.members if not member.future.done()]
+        if not self.members:
+            self.future.cancel()
+        else:
+            self.body = encode_batch([member.content for member in self.members])
 
     def command(self, queue: MessageQueue, *, one_way: bool = False) -> Command:
         form = _form(self.group, self.topic, self.batch, self.new_topic_queues, queue.queue_id, queue.broker)
@@ -106,15 +118,19 @@ def batch_envelope(
     return _envelope(context, group, whole, context.ids.next(now_ms), True, 0, now_ms, batch_body, queue)
 
 
-def gathered_envelope(context: BrokerContext, group: str, members: Sequence[Member]) -> Envelope:
-    """Returns the envelope of messages that were checked: of one topic, and together no longer than brokers take."""
+def gathered_envelope(context: BrokerContext, group: str, members: list[Member]) -> Envelope:
+    """Returns the envelope of messages that were checked: of one topic, and together no longer than brokers take. It
+    keeps the list."""
     now_ms, first = context.clock.wall_ms(), members[0]
     if len(members) == 1:
         body = bytes(first.content[1])  # which it is, and so not copied
-        return _envelope(context, group, first.message, first.message_id, False, 0, now_ms, body, None)
-    batch_body = encode_batch([member.content for member in members])
-    whole = Message(first.message.topic, b"", wait_stored=first.message.wait_stored)
-    return _envelope(context, group, whole, context.ids.next(now_ms), True, 0, now_ms, batch_body, None)
+        envelope = _envelope(context, group, first.message, first.message_id, False, 0, now_ms, body, None)
+    else:
+        batch_body = encode_batch([member.content for member in members])
+        whole = Message(first.message.topic, b"", wait_stored=first.message.wait_stored)
+        envelope = _envelope(context, group, whole, context.ids.next(now_ms), True, 0, now_ms, batch_body, None)
+    envelope.members = members
+    return envelope
 
 
 def _plain_bodies(members: Sequence[Message | Buffer], topic: str) -> Sequence[bytes] | None:

@@ -101,7 +101,9 @@ class Gathering:
 
 
 def _tell(members: list[Member], outcome: asyncio.Future[SendResult]) -> None:
-    """Tell each message of a batch what became of it, unless it was given up."""
+    """Tell each message that the last attempt had what became of it, unless it was given up."""
+    if outcome.cancelled():  # as all of them were
+        return
     if (error := outcome.exception()) is not None:
         for member in members:
             if not member.future.done():

@@ -182,6 +182,9 @@ class Producer:
         return envelope.future
 
     def _attempt_again(self, envelope: Envelope) -> None:
+        size = len(envelope.body)
+        envelope.leave_out_given_up()
+        self._inflight_bytes += len(envelope.body) - size
         self._attempt(envelope, self._context.routes.cached(envelope.topic), self._context.clock.now())
 
     def _attempt(self, envelope: Envelope, topic: Topic | None, now: float) -> None:

@@ -170,6 +170,58 @@ async def test_who_gives_up_behind_the_turn_leaves_the_others(cluster: FakeClust
     assert [result.queue_offset for result in await asyncio.gather(*futures[1:])] == [1, 2]
 
 
+@pytest.mark.parametrize("given_up", [{0}, {1}, {0, 1, 2}])
+async def test_what_is_given_up_before_its_route_is_known_is_never_sent(
+    cluster: FakeCluster, gathering: RocketMQ, given_up: set[int]
+) -> None:
+    fake, producer = await cluster.add(queues=1), gathering.producer("g")
+    futures = [producer.send_nowait("T", b"%d" % number) for number in range(3)]
+    producer._gathering.send()  # type: ignore[union-attr]
+    others = _give_up(futures, given_up)
+    assert [result.queue_offset for result in await asyncio.gather(*others)] == list(range(len(others)))
+    await producer.drain()
+    bodies = [b"%d" % number for number in range(3) if number not in given_up]
+    assert [content[1] for content in fake.queues.get(("T", 0), [])] == bodies
+    assert (fake.count(SINGLE) + fake.count(BATCH), producer._inflight_bytes) == (bool(others), 0)
+
+
+async def test_one_alone_that_is_given_up_before_its_route_is_known_is_never_sent(
+    cluster: FakeCluster, gathering: RocketMQ
+) -> None:
+    fake, producer = await cluster.add(queues=1), gathering.producer("g")
+    send = asyncio.create_task(producer.send("T", b"never"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    send.cancel()
+    await producer.drain()
+    assert (await producer.send("T", b"the first one")).queue_offset == 0
+    assert (fake.count(SINGLE), producer._inflight_bytes) == (1, 0)
+
+
+@pytest.mark.parametrize("given_up", [{1}, {0, 1, 2}])
+async def test_what_is_given_up_is_not_tried_again(
+    cluster: FakeCluster, gathering: RocketMQ, given_up: set[int]
+) -> None:
+    fake, producer, held = await cluster.add(queues=1), gathering.producer("g"), list[Any]()
+    fake.react[BATCH] = lambda link, command: held.append(link)
+    futures = [producer.send_nowait("T", b"%d" % number) for number in range(3)]
+    await until(lambda: len(held) == 1)
+    others = _give_up(futures, given_up)
+    del fake.react[BATCH]
+    held[0].close()  # the answer is lost: another attempt follows
+    results = await asyncio.gather(*others)
+    assert [(result.queue_offset, result.maybe_twice) for result in results] == [(0, True), (1, True)][: len(others)]
+    await producer.drain()
+    assert [content[1] for content in fake.queues.get(("T", 0), [])] == ([b"0", b"2"] if others else [])
+    assert (fake.count(BATCH), producer._inflight_bytes) == (1 + bool(others), 0)
+
+
+def _give_up(futures: list[Any], which: set[int]) -> list[Any]:
+    for number in which:
+        futures[number].cancel()
+    return [future for number, future in enumerate(futures) if number not in which]
+
+
 async def test_drain_and_close_wait_for_what_was_just_gathered(cluster: FakeCluster, gathering: RocketMQ) -> None:
     await cluster.add()
     for wait in ("drain", "close"):
