@@ -92,13 +92,13 @@ class LoadMemory:
         self._next = self._loop.call_later(_LOOK_EVERY_S, self._look)
 
     def _look(self) -> None:
+        self.start()  # first: a thread to give it back on may be one too many, and then a later look tries again
         used_s = self._used_s()
         is_busy = used_s - self._used_before_s >= _BUSY * _LOOK_EVERY_S
         self._used_before_s = used_s
         if self._had_load and not is_busy:
             self._give_back()
         self._had_load = is_busy
-        self.start()
 
     def close(self) -> None:
         if self._next is not None:

@@ -128,3 +128,43 @@ def test_memory_of_a_load_is_given_back_once_it_is_over() -> None:
     with closing(virtual_loop()) as loop:
         loop.run_until_complete(load())
     assert given_at == pytest.approx([50.0])
+
+
+def test_little_work_is_no_load() -> None:
+    given_at, used_s = list[float](), [0.0]
+
+    async def little() -> None:
+        memory = LoadMemory(lambda: given_at.append(0.0), lambda: used_s[0])
+        memory.start()
+        for second in range(100):  # half of what counts, in every second interval of looks
+            used_s[0] += 0.05 * (second // 10 % 2)
+            await asyncio.sleep(1)
+        memory.close()
+
+    with closing(virtual_loop()) as loop:
+        loop.run_until_complete(little())
+    assert given_at == []
+
+
+def test_a_load_that_could_not_be_given_back_is_not_the_last_one_that_is() -> None:
+    """A thread too many, and a server kept from then on what its loads had taken."""
+    tries, used_s, faults = list[float](), [0.0], list[object]()
+
+    def give_back() -> None:
+        tries.append(used_s[0])
+        if len(tries) == 1:
+            raise RuntimeError("can't start new thread")
+
+    async def loads() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context["exception"]))
+        memory = LoadMemory(give_back, lambda: used_s[0])
+        memory.start()
+        for _ in range(2):
+            used_s[0] += 5.0
+            await asyncio.sleep(40)
+        memory.close()
+
+    with closing(virtual_loop()) as loop:
+        loop.run_until_complete(loads())
+    assert tries == [5.0, 5.0, 10.0]  # the next look tries again, and the next load is given back too
+    assert len(faults) == 1
