@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 
+import pytest
+
 from support.clocks import ManualClock
 from tallystick.rocketmq.remoting import intake
 from tallystick.rocketmq.remoting.backlog import TURN_S
@@ -126,7 +128,46 @@ def test_each_of_many_gets_its_share_of_a_turn_however_few_are_ready() -> None:
     assert len(bench.turn()) == TURN_REQUESTS
 
 
-def test_nothing_is_kept_of_a_connection_that_ends_as_its_requests_are_cut() -> None:
+def test_a_share_counts_all_that_a_turn_takes_of_a_connection() -> None:
+    bench = Bench()
+    share = 3 * intake._REQUESTS_AT_ONCE
+    bench.intake.share(intake._REQUESTS // share)
+    greedy = [bench.source(TURN_REQUESTS) for _ in range(2)]
+    for _ in range(3):
+        turn = bench.turn()
+        assert [intake._REQUESTS_AT_ONCE + share > turn.count(source) >= share for source in greedy] == [True, True]
+
+
+def test_who_came_with_a_connection_that_has_a_fault_has_a_turn_all_the_same() -> None:
+    """Those before it may have more, and those behind it were not asked."""
+    bench = Bench()
+
+    class Faulty(Source):
+        def take(self, *, most: int, most_bytes: int) -> list[Command]:
+            self.left = 0
+            raise ValueError("a fault here")
+
+    before, faulty = bench.source(100), Faulty(bench.clock, 1, 0.0, 0, "127.0.0.1")
+    bench.intake.received(faulty)
+    behind = bench.source(1)
+    with pytest.raises(ValueError, match="a fault here"):
+        bench.turn()
+    turn = bench.turn()
+    assert behind in turn and before in turn and not before.left
+    assert not bench.intake.due
+
+
+def test_nothing_is_kept_of_a_connection_that_ends_before_its_turn() -> None:
+    bench = Bench()
+    gone = weakref.ref(source := bench.source(1))
+    source.alive = False
+    bench.intake.discard(source)
+    assert not bench.intake.due
+    del source
+    assert gone() is None
+
+
+def test_nothing_is_kept_of_a_connection_that_ends_as_as_its_requests_are_cut() -> None:
     bench = Bench()
 
     class Broken(Source):
