@@ -164,8 +164,37 @@ def test_a_checkpoint_knows_when_the_last_of_them_was_stored(taken_alike: Shelf)
     spy = spied(taken_alike)
     taken_alike.clock.ms += 5000
     taken_alike.store.put([plain(1)])
+    taken_alike.clock.ms += 5000
+    taken_alike.store.put([plain(2)])
     taken_alike.store.reput()
-    assert (spy.taken_count, taken_alike.store._reput.last_ms) == (1, taken_alike.clock.ms)
+    assert (spy.taken_count, taken_alike.store._reput.last_ms) == (2, taken_alike.clock.ms)
+
+
+def test_who_waits_is_told_of_all_of_them(taken_alike: Shelf) -> None:
+    spy = spied(taken_alike)
+    taken_alike.store.put([plain(number) for number in range(1, 4)])
+    [arrival] = taken_alike.store.reput()
+    assert spy.taken_count == 3
+    assert (arrival.topic, arrival.queue_id, arrival.next_offset, len(arrival.tags)) == ("Topic", 0, 4, 3)
+
+
+def test_dispatch_that_goes_on_with_them_stands_still_no_more(
+    taken_alike: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a broker would try again once a second instead of at once."""
+    store, spy = taken_alike.store, spied(taken_alike)
+    store.put([plain(1)])
+
+    def full(*_: object, **__: object) -> None:
+        raise DiskFull("no room")
+
+    with monkeypatch.context() as filled:
+        filled.setattr(ConsumeQueue, "write", full)
+        store.reput()
+        refusals = [store.refusal]
+    store.reput()
+    assert [*refusals, store.refusal] == ["the disk is full", None]
+    assert spy.taken_count == 1
 
 
 def test_a_checkpoint_has_their_units(taken_alike: Shelf) -> None:
