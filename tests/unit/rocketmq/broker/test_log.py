@@ -105,6 +105,33 @@ async def test_while_the_disk_is_full_no_pull_makes_dispatch_try_again(
             assert len(tried) == 1
 
 
+async def test_while_the_disk_is_full_nothing_that_is_appended_makes_dispatch_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave appends on, until much waits; and dispatch may have lingered when a pull came."""
+    monkeypatch.setattr(log_module, "RETRY_S", 600.0)
+    monkeypatch.setattr(log_module, "LINGER_S", 600.0)
+    tried: list[None] = []
+
+    def full(*_: object, **__: object) -> None:
+        tried.append(None)
+        raise DiskFull("no room")
+
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(store=replace(SMALL, flush_interval_ms=600_000)))
+        peer = await bench.peer(broker)
+        with monkeypatch.context() as filled:
+            filled.setattr(ConsumeQueue, "write", full)
+            assert (await peer.ask(send_command())).code == 0
+            assert (await peer.ask(pull_command())).code == 19
+            assert len(tried) == 1
+            filled.setattr(log_module, "LINGER_BYTES", 1)
+            for _ in range(3):
+                broker.log._appended()
+                await asyncio.sleep(0.002)
+            assert len(tried) == 1
+
+
 def _full(*_: object, **__: object) -> None:
     raise DiskFull("no room")
 
