@@ -298,3 +298,21 @@ def test_memory_and_open_files_are_bounded() -> None:
                 logs.entry(index.get(pages[log][2], entry), 2, entry)
     assert len(logs._files) <= 2
     assert logs._cached_bytes == sum(map(len, logs._chunks.values())) <= 3000
+
+
+def test_what_is_forgotten_makes_room_for_other_chunks() -> None:
+    """What the cache had of a removed log, or of a chunk that was scrubbed, would count against its bound for ever."""
+    disk = SimDisk(random.Random(1))
+    logs, pages = EntryLogs(disk, lambda _: "/", replace(SMALL, read_cache_bytes=1 << 20)), {}
+    for log in (1, 2):
+        pages[log] = write(disk, log)[2]
+        logs.load(log)
+        for entry in range(60):
+            logs.entry(index.get(pages[log], entry), 2, entry)
+    kept_count = len(logs._chunks)
+    logs.forget_chunk(index.get(pages[2], 7))
+    assert len(logs._chunks) == kept_count - 1
+    assert logs._cached_bytes == sum(map(len, logs._chunks.values()))
+    logs.remove(1)
+    assert {log for log, _ in logs._chunks} == {2}
+    assert logs._cached_bytes == sum(map(len, logs._chunks.values())) > 0
