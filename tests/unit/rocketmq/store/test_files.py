@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from tallystick.errors import CorruptRecord, DiskFull, UsageError
-from tallystick.rocketmq.store.files import FileQueue
+from tallystick.rocketmq.store.files import FileQueue, StoreFile
 from tallystick.sim.disk import SimDisk
 
 SIZE = 1000
@@ -86,6 +88,25 @@ def test_no_file_is_made_behind_a_name_that_could_not_be_synced(disk: SimDisk) -
     assert disk.listdir("/log") == [f"{0:020}"]
     disk.fault = None
     assert files.prepare(SIZE).start == SIZE
+
+
+def test_a_file_that_another_thread_made_meanwhile_is_not_made_again(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next file is made ahead on a thread, and by who writes if that comes too late: both at the same moment."""
+    files, made = filled(disk, 1), list[StoreFile]()
+    making = files._making
+
+    @contextlib.contextmanager
+    def taken_late() -> Iterator[None]:
+        monkeypatch.setattr(files, "_making", making)
+        made.append(files.prepare(SIZE))
+        with making:
+            yield
+
+    monkeypatch.setattr(files, "_making", taken_late())
+    assert files.prepare(SIZE) is made[0]
+    assert [file.start for file in files.files] == [0, SIZE]
 
 
 def test_short_and_missing_files_are_a_tail_only_where_nothing_was_durable(disk: SimDisk) -> None:
