@@ -16,8 +16,9 @@ _HEAD_AND_ENTRY = _HEAD.size + 8
 
 @with_twin
 def scan_uniform_adds(buffer: bytes, start: int, end: int, max_frame: int) -> tuple[AddRun, int] | None:
-    """As ``scan_adds`` where all whole frames up to ``end`` are plain ADDs to one ledger, and of one length.
+    """As ``scan_adds`` where all up to ``end`` are plain ADDs to one ledger, of one length, but for less than that.
 
+    What is less than that is not looked at: it may be a whole frame that is shorter.
     None: look with ``scan_adds``. A frame of another kind or length cannot be missed: each head is compared at the
     place where it stands if all before it are alike.
     """

@@ -46,7 +46,15 @@ def test_whatever_is_not_equal_is_left_to_the_reference(frames: list[bytes], cut
     stream = b"".join(frames)
     end = max(0, len(stream) - cut)
     found = scan_uniform_adds(stream, 0, end, LIMIT)
-    assert found is None or found == scan_adds(stream, 0, end, LIMIT)
+    if found is not None:
+        run, stop = found
+        assert found == scan_adds(stream, 0, stop, LIMIT) and end - stop < run.bounds[1]
+
+
+def test_a_shorter_frame_behind_equal_ones_is_left_for_the_next_look() -> None:
+    equal, shorter = b"".join(frame(1, entry, 60) for entry in range(2)), frame(1, 2, 32)
+    found = scan_uniform_adds(equal + shorter, 0, len(equal + shorter), LIMIT)
+    assert found is not None and (found[0].entries, found[1]) == ([0, 1], len(equal))
 
 
 def test_one_frame_that_differs_is_never_taken_for_an_equal_one() -> None:
