@@ -12,11 +12,12 @@ from tallystick import cli
 
 
 @pytest.fixture(autouse=True)
-def hang_up() -> Iterator[None]:
-    """Whoever runs the tests by nohup has them ignore it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def as_they_come() -> Iterator[None]:
+    """Whoever runs the tests by nohup has them ignore one of these, and a test before may have left a handler."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background"])
